@@ -6,7 +6,7 @@ from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
 from placer.kube.pool import OFF
 from placer.relocation.rules import RelocationRules
-from placer.scheduler.plugins.volumes.binder import BIND_TIMEOUT_S
+from placer.scheduler.plugins.volume_binding.binder import BIND_TIMEOUT_S
 from placer.scheduler.pods.pod_info import PodReader
 from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
 

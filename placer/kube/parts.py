@@ -48,8 +48,7 @@ from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.default_preemption.stuck import StuckPods
 from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.plugins.volumes.binder import VolumeBinder
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import understood
@@ -119,7 +118,7 @@ class KubeParts:
     scopes: WriteScopes = field(init=False)
     binder: Binder = field(init=False)
     pool: PoolWatch = field(init=False)
-    claims: PodClaims = field(init=False)
+    claims: VolumeBinding = field(init=False)
     recorder: Recorder = field(init=False)
     results: Results = field(init=False)
     nominating: Nominating = field(init=False)
@@ -198,12 +197,12 @@ class KubeParts:
         )
 
     def _wire_claims(self) -> None:
-        index, options = self.cache.volumes, self.options
-        self.claims = PodClaims(
+        store, options = self.cache.volumes.store, self.options
+        self.claims = VolumeBinding(
             self.cache,
             self.queue,
-            VolumeWatches(self.transport, index, TIMING),
-            VolumeBinder(self.writes, index, self.cache.labels_of, self.late_writes, options.volumes_s),
+            VolumeWatches(self.transport, store, TIMING),
+            VolumeBinder(self.writes, store, self.cache.labels_of, self.late_writes, options.volumes_s),
             self.work.set,
         )
 

@@ -20,7 +20,7 @@ from placer.scheduler.clock import loop_now_s
 from placer.scheduler.event_handlers.wakeups import Wakeups
 from placer.scheduler.failures.refusals import PUT_OFF, Refusals
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
 from placer.scheduler.pods.pod_info import PodReader
 from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.queue.hints import NOTHING, causes_of
@@ -60,7 +60,7 @@ class Attempts:
     waiting: Mapping[PodUid, QueuedPodInfo]
     choice: NodeChoice
     reader: PodReader
-    claims: PodClaims
+    claims: VolumeBinding
     preempting: Preempting
     refusals: Refusals
     results: Results

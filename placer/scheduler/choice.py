@@ -40,7 +40,7 @@ SLICE: Final = 64
 """The nodes that `explain` judges before it lets other tasks run: some 2 ms."""
 
 READ_AT_ONCE: Final = 1024
-"""The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
+"""The nodes and label sets of pods that a decision, or a slice of `explain`, reads for new constraints: some 2 ms."""
 
 PROMISING: Final = 16
 """The nodes that a decision reads because their domains may meet a pod's preferred constraints on other pods. The
@@ -329,7 +329,7 @@ class NodeChoice:
 
     def _problem(self, info: PodInfo) -> str | None:
         """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
-        return self.cache.volumes.problem(info.pod, info.needs.mounts)
+        return self.cache.volumes.pre_filter(info.pod, info.needs.mounts)
 
     def _find(self, key: "_Key") -> Verdicts | None:
         kind, state = key

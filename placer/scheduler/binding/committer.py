@@ -18,8 +18,8 @@ from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBind
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.volumes.reservation import VolumeReservation
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
+from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.pods.queued import QueuedPodInfo
 from placer.scheduler.queue.queue import Queue
@@ -51,7 +51,7 @@ class Placed:
     info: PodInfo
     plan: Plan
     seen_s: float
-    volumes: VolumeReservation | None = None
+    volumes: AssumedVolumes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Committer:
     waiting: MutableMapping[PodUid, QueuedPodInfo]
     queue: Queue
     cache: Cache
-    claims: PodClaims
+    claims: VolumeBinding
     binder: Binder
     recorder: Recorder
     results: Results
@@ -148,10 +148,10 @@ class Committer:
                 if not self._slow[namespace]:
                     del self._slow[namespace]
 
-    async def _has_volumes(self, placed: Placed, volumes: VolumeReservation) -> bool:
+    async def _has_volumes(self, placed: Placed, volumes: AssumedVolumes) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
         uid = placed.info.request.pod
-        problem = await self.claims.bind(volumes)
+        problem = await self.claims.pre_bind(volumes)
         if problem is None:
             return True
         pod = placed.info.pod

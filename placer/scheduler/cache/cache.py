@@ -38,8 +38,8 @@ from placer.scheduler.plugins.pod_counts.constraints import (
     required_of,
 )
 from placer.scheduler.plugins.topology import Resident, TopologyDryRun, TopologyPlugins
-from placer.scheduler.plugins.volumes.index import Volumes
-from placer.scheduler.plugins.volumes.users import Moves
+from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volumes.store import PodChanges
 from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause, causes_lifted
 from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.ids import NodeName, PodUid
@@ -75,8 +75,8 @@ class Cache:
         bookings: the GPU bookings of bound pods.
         assigned: the bound pods.
         nominator: the room that is held for pods without a node.
-        changes: the nodes whose `misfits` may have changed, apart from `TopologyPlugins.state` and `Volumes.state`.
-        volumes: the persistent volumes, and the pods that use them.
+        changes: the nodes whose `misfits` may have changed, apart from the `state` of `topology` and `volumes`.
+        volumes: the plugins for volumes.
         topology: the plugins with constraints on other pods.
         paused: the reason why no pod is placed anywhere, as the text of a refusal; None while pods are placed.
     """
@@ -103,7 +103,7 @@ class Cache:
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(ReadCount())
         self._labels = LabelIndex()
         gained = partial(self._announce, lifted=Cause.VOLUMES)
-        self.volumes = Volumes(self.changes.note, gained, self._labels.having)
+        self.volumes = VolumePlugins(self.changes.note, gained, self._labels.having)
         first_came = partial(
             self._announce, None, EVERYTHING
         )  # pods with one answer may differ by labels now
@@ -131,7 +131,7 @@ class Cache:
 
     def named(self, pod: Pod, needs: Needs, most: int) -> list[NodeName] | None:
         """The nodes that a pod's selectors and volumes may allow; None if they are more than `most`, or all."""
-        selected, tied = self._labels.named(pod, most), self.volumes.tied(pod, needs.mounts, most)
+        selected, tied = self._labels.named(pod, most), self.volumes.nodes_for(pod, needs.mounts, most)
         return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
     def promising(self, constraints: PodConstraints, most: int) -> list[NodeName]:
@@ -244,8 +244,8 @@ class Cache:
         if not reasons and rules.uses_volume:
             reasons = self.volumes.lacks_driver(name)
         if not reasons and needs.mounts:
-            moves = _moves(supposed.without.values(), supposed.held)
-            reasons = self.volumes.misfits(pod, needs.mounts, name, node_labels(offer.node), moves)
+            changes = _pod_changes(supposed.without.values(), supposed.held)
+            reasons = self.volumes.filter(pod, needs.mounts, name, node_labels(offer.node), changes)
         if reasons:
             return reasons
         about_pods = required_of(pod, rules) if domains is None else domains
@@ -322,7 +322,7 @@ class Cache:
         self._residents[uid] = resident
         self.topology.pod_assigned(uid, resident)
         self._count(resident.node, lambda load: load.add(resident.needs))
-        self.volumes.mount(resident.node, resident.needs.mounts)
+        self.volumes.pod_assigned(resident.node, resident.needs.mounts)
         self._note_filled(resident.node)
 
     def _unsettle(self, uid: PodUid) -> bool:
@@ -331,7 +331,7 @@ class Cache:
             return False
         self._count(resident.node, lambda load: load.remove(resident.needs))
         self.topology.pod_unassigned(uid, resident)
-        self.volumes.unmount(resident.node, resident.needs.mounts)
+        self.volumes.pod_unassigned(resident.node, resident.needs.mounts)
         self._announce(resident.node, Cause.RESOURCES | (Cause.VOLUMES if resident.needs.mounts else NOTHING))
         return True
 
@@ -376,11 +376,11 @@ class Cache:
         return self._loads.get(name) or NodeLoad()
 
 
-def _moves(without: Iterable[AssignedPod], held: Iterable[Nomination]) -> Moves | None:
+def _pod_changes(without: Iterable[AssignedPod], held: Iterable[Nomination]) -> PodChanges | None:
     """The volumes of pods that are left out of a node, or added; None if they have none."""
-    less = [one.needs.mounts for one in without if one.needs.mounts]
-    more = [one.needs.mounts for one in held if one.needs.mounts]
-    return Moves(less, more) if less or more else None
+    removed = [one.needs.mounts for one in without if one.needs.mounts]
+    added = [one.needs.mounts for one in held if one.needs.mounts]
+    return PodChanges(removed, added) if removed or added else None
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:

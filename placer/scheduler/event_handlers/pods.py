@@ -15,7 +15,7 @@ from placer.resize.tickets import Tickets
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.queued import QueuedPodInfo, same_pod
 from placer.scheduler.queue.queue import Queue
@@ -52,7 +52,7 @@ class PodEventHandler:
     waiting: dict[PodUid, QueuedPodInfo]
     queue: Queue
     cache: Cache
-    claims: PodClaims
+    claims: VolumeBinding
     preempting: Preempting
     pool: PoolWatch
     tickets: Tickets
@@ -106,7 +106,7 @@ class PodEventHandler:
         self.forget_waiting(uid)
         self.preempting.forget(uid)
         self.cache.release(uid)
-        self.claims.note_end(uid)
+        self.claims.binder.note_pod(uid)
         if ended is not None:
             self.preempting.nominating.pod_ends(ended.node)
         self.tickets.forget(uid)
@@ -126,7 +126,7 @@ class PodEventHandler:
         except InputError as error:
             name = pod.full_name
             get_logger().error("bound pod counts in part", pod=name, error=str(error))
-        self.claims.note_end(uid)
+        self.claims.binder.note_pod(uid)
         if pod.metadata.deletionTimestamp:
             self.preempting.nominating.pod_ends(NodeName(pod.spec.nodeName or ""))
 

@@ -13,7 +13,7 @@ from placer.scheduler.event_handlers.pods import PodEventHandler
 from placer.scheduler.event_handlers.wakeups import Wakeups
 from placer.scheduler.failures.renewal import Renewal
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
 from placer.scheduler.queue.hints import EVERYTHING
 from plimsoll.cordons import cordoned_gpus, pause_of
 from plimsoll.ids import NodeName
@@ -49,7 +49,7 @@ class Watches:
     cache: Cache
     pod_changes: PodEventHandler
     budgets: Budgets
-    claims: PodClaims
+    claims: VolumeBinding
     renewal: Renewal
     wakeups: Wakeups
     namespace: str

@@ -15,8 +15,14 @@ from placer.core import declared_features, fit, supplemental_groups
 from placer.core.reasons import UNHEALTHY, Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
 from placer.core.standing import readiness_of
-from placer.scheduler.plugins import inter_pod_affinity, pod_topology_spread
-from placer.scheduler.plugins.volumes.reasons import OF_VOLUMES
+from placer.scheduler.plugins import (
+    inter_pod_affinity,
+    node_volume_limits,
+    pod_topology_spread,
+    volume_restrictions,
+    volume_zone,
+)
+from placer.scheduler.plugins.volume_binding import pod_volumes
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Node
@@ -96,7 +102,8 @@ _KNOWN: Final = {
     declared_features.REASON: Cause.NODE,
     fit.PORTS: Cause.RESOURCES,
     fit.TOO_MANY_PODS: Cause.RESOURCES,
-    **dict.fromkeys(OF_VOLUMES, Cause.VOLUMES),
+    **dict.fromkeys(volume_restrictions.REASONS | node_volume_limits.REASONS, Cause.VOLUMES),
+    **dict.fromkeys(pod_volumes.REASONS | volume_zone.REASONS, Cause.VOLUMES),
 }
 
 

@@ -233,20 +233,18 @@ def disk(claim: str) -> dict[str, Any]:
 
 def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
     """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    volumes = board.scene.cache.volumes
+    store = board.scene.cache.volumes.store
     limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
-    volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
+    store.put(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
     for name in names:
         csi = {"csi": {"driver": "d", "volumeHandle": name}}
-        volumes.put_volume(msgspec.convert({"metadata": {"name": name}, "spec": csi}, Volume))
+        store.put(msgspec.convert({"metadata": {"name": name}, "spec": csi}, Volume))
         meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
         spec = {"volumeName": name, "accessModes": [mode]}
-        volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+        store.put(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
     if attached:
         to_n1 = {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": attached}}
-        volumes.put_attachment(
-            msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment)
-        )
+        store.put(msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment))
 
 
 SPREAD = {

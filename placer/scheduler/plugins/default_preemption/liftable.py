@@ -10,9 +10,9 @@ from typing import Final
 from placer.core import fit
 from placer.core.fit import Needs, Offer
 from placer.core.reasons import Reason, without_unhealthy
+from placer.scheduler.plugins import node_volume_limits, volume_restrictions
 from placer.scheduler.plugins.inter_pod_affinity import ANTI_AFFINITY, EXISTING_ANTI_AFFINITY
 from placer.scheduler.plugins.pod_topology_spread import SKEWED
-from placer.scheduler.plugins.volumes import reasons as volumes
 
 LIFTABLE: Final = frozenset(
     {
@@ -21,9 +21,9 @@ LIFTABLE: Final = frozenset(
         EXISTING_ANTI_AFFINITY,
         ANTI_AFFINITY,
         SKEWED,
-        volumes.DISK,
-        volumes.IN_USE,
-        volumes.LIMIT,
+        volume_restrictions.DISK_CONFLICT,
+        volume_restrictions.IN_USE,
+        node_volume_limits.TOO_MANY,
         Reason.GPU_MEMORY.value,
         Reason.GPU_SHARE.value,
         Reason.GPU_SHARERS.value,

@@ -8,10 +8,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from placer.core.mounts import mounts_of
-from placer.scheduler.plugins.volumes.binder import ClaimsNotBoundError, VolumeBinder
-from placer.scheduler.plugins.volumes.index import Volumes
-from placer.scheduler.plugins.volumes.reservation import VolumeReservation, give_up, reserve
+from placer.core.mounts import ClaimKey, mounts_of
+from placer.scheduler.plugins.volume_binding.binder import ClaimsNotBoundError, VolumeBinder
+from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, revert
+from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volumes.store import VolumeStore
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
@@ -40,22 +41,22 @@ class Scene:
     """A claim that is reserved for a node, and the binder that binds it."""
 
     written: Written
-    volumes: Volumes
+    store: VolumeStore
     binder: VolumeBinder
-    reserved: VolumeReservation
+    reserved: AssumedVolumes
     nodes: dict[NodeName, Mapping[str, str]]
 
     def claim(self, version: int, node: str | None = NODE, volume: str = "") -> None:
         """The watch shows the claim in this version."""
         notes = ({"volume.kubernetes.io/selected-node": node} if node else {}) | (BOUND if volume else {})
-        self.volumes.put_claim(claim_of(version, notes, volumeName=volume))
+        self.store.put(claim_of(version, notes, volumeName=volume))
 
     def volume(self, zone: str) -> None:
         """The watch shows the claim's volume, which is in this zone."""
         term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
         spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
         meta = {"name": "v", "uid": "v", "resourceVersion": "6"}
-        self.volumes.put_volume(msgspec.convert({"metadata": meta, "spec": spec}, Volume))
+        self.store.put(msgspec.convert({"metadata": meta, "spec": spec}, Volume))
 
 
 def claim_of(version: int, notes: Mapping[str, str] | None = None, **spec: object) -> Claim:
@@ -68,20 +69,20 @@ def scene(
     timeout_s: float = 600.0, around: Callable[[Transport], Transport] = lambda transport: transport
 ) -> Scene:
     """A pod's claim, reserved for the node."""
-    volumes, written = Volumes(lambda _: None, lambda _: None, lambda _: ()), Written()
+    volumes, written = VolumePlugins(lambda _: None, lambda _: None, lambda _: ()), Written()
     document: dict[str, Any] = {"metadata": {"name": "k"}, "provisioner": "d"}
-    volumes.put_class(
+    volumes.store.put(
         msgspec.convert({**document, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
     )
-    volumes.put_claim(claim_of(1))
+    volumes.store.put(claim_of(1))
     mounted = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "p"}, "spec": {"volumes": mounted}}, Pod)
-    reserved = reserve(volumes, pod, mounts_of(pod), NODE, LABELS)
+    reserved = volumes.reserve(pod, mounts_of(pod), NODE, LABELS)
     assert reserved is not None
     nodes: dict[NodeName, Mapping[str, str]] = {NODE: LABELS}
     transport = around(cast("Transport", written))
-    binder = VolumeBinder(transport, volumes, nodes.get, asyncio.Semaphore(1), timeout_s)
-    return Scene(written, volumes, binder, reserved, nodes)
+    binder = VolumeBinder(transport, volumes.store, nodes.get, asyncio.Semaphore(1), timeout_s)
+    return Scene(written, volumes.store, binder, reserved, nodes)
 
 
 async def test_no_volume_is_written_without_the_lease() -> None:
@@ -94,8 +95,9 @@ async def test_no_volume_is_written_without_the_lease() -> None:
     with pytest.raises(ClaimsNotBoundError, match="context deadline exceeded"):
         await made.binder.bind(made.reserved, lambda: True)
     assert not made.written.patches
-    give_up(made.volumes, made.reserved)
-    (claim,) = made.volumes.storage.claims.values()
+    revert(made.store, made.reserved)
+    claim = made.store.claims.get(ClaimKey("default", "c"))
+    assert claim is not None
     assert not claim.metadata.annotations
 
 
@@ -126,7 +128,7 @@ async def test_bind_ends_once_the_claim_is_bound_to_a_volume_that_the_node_reach
     [
         (lambda made: made.claim(6, node=None), 'provisioning failed for PVC "c"'),
         (lambda made: made.claim(6, node="other"), 'provisioning failed for PVC "c"'),
-        (lambda made: made.volumes.remove_claim(claim_of(6)), 'persistentvolumeclaim "c" not found'),
+        (lambda made: made.store.remove(claim_of(6)), 'persistentvolumeclaim "c" not found'),
         (
             lambda made: (made.volume("b"), made.claim(6, volume="v")),
             'pv "v" node affinity doesn\'t match node "n"',

@@ -5,16 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.mounts import ClaimKey, Disk, mounts_of
-from placer.scheduler.plugins.volumes.ask import ask_of
-from placer.scheduler.plugins.volumes.limits import Attachable, attached, exceeds
-from placer.scheduler.plugins.volumes.matching import match
-from placer.scheduler.plugins.volumes.provisioning import FreeSpaces, allows, free_space
-from placer.scheduler.plugins.volumes.shelf import Shelf, known_volume
-from placer.scheduler.plugins.volumes.storage import Storage
-from placer.scheduler.plugins.volumes.users import Disks, Users
-from placer.scheduler.plugins.volumes.wanted_volume import wanted_volume
-from placer.scheduler.plugins.volumes.zones import is_elsewhere, zones_of
+from placer.core.mounts import ClaimKey, Disk, Mounts, mounts_of
+from placer.scheduler.plugins import volume_zone
+from placer.scheduler.plugins.node_volume_limits import exceeds
+from placer.scheduler.plugins.volume_binding.pod_volumes import claims_of, find_matching_volume
+from placer.scheduler.plugins.volume_restrictions import disks_conflict
+from placer.scheduler.plugins.volumes.objects import CsiVolume, can_provision, read_unbound, read_volume
+from placer.scheduler.plugins.volumes.store import NodeVolumes, StorageObject, VolumeStore
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import Claim, StorageCapacity, StorageClass, Volume
 
@@ -43,6 +40,14 @@ def volume(
     full = {"capacity": {"storage": size}, "storageClassName": "k", "accessModes": ["RWO", "RWX"], **spec}
     document = {"metadata": {"name": name, **(meta or {})}, "spec": full, "status": {"phase": phase}}
     return msgspec.json.decode(msgspec.json.encode(document), type=Volume)
+
+
+def store_of(*objects: StorageObject) -> VolumeStore:
+    """A store of these objects."""
+    store = VolumeStore(lambda _: None, lambda _: None, lambda _: ())
+    for one in objects:
+        store.put(one)
+    return store
 
 
 def zonal(zone: str) -> Document:
@@ -110,10 +115,7 @@ def zonal(zone: str) -> Document:
 )
 def test_smallest_volume_that_suits_is_taken(wanted: Claim, volumes: list[Volume], found: str | None) -> None:
     """A claim gets the volume that is reserved for it, or else the smallest that suits."""
-    shelf = Shelf()
-    for one in volumes:
-        shelf.put(known_volume(one))
-    got = match(wanted_volume(wanted), {ZONE: "a"}, shelf, ())
+    got = find_matching_volume(read_unbound(wanted), {ZONE: "a"}, store_of(*volumes), ())
     assert (got and got.name) == found
 
 
@@ -135,7 +137,7 @@ def test_zones_of_a_volume_bind_nodes_that_have_zones(
     labels: dict[str, str], node: dict[str, str], *, elsewhere: bool
 ) -> None:
     """A label of a volume must meet that of the node. Labels of earlier times meet today's."""
-    assert is_elsewhere([zones_of(labels)], node) == elsewhere
+    assert bool(volume_zone.filter_node([labels], node)) == elsewhere
 
 
 @pytest.mark.parametrize(
@@ -154,18 +156,19 @@ def test_volumes_count_once_against_the_limit(
     used: list[str], attachments: list[str], wanted: list[str], *, full: bool
 ) -> None:
     """Two volumes of a driver may be attached; those of pods and those attached without a pod count."""
-    node = attached([Attachable("d", one) for one in used], [Attachable("d", one) for one in attachments])
-    assert exceeds([Attachable("d", one) for one in wanted], node, {"d": 2}) == full
-    assert not exceeds([Attachable("e", one) for one in wanted], node, {"d": 2})
+    there = frozenset(CsiVolume("d", one) for one in used)
+    node = NodeVolumes(there, {"d": len({*used, *attachments})})
+    assert exceeds([CsiVolume("d", one) for one in wanted], node, {"d": 2}) == full
+    assert not exceeds([CsiVolume("e", one) for one in wanted], node, {"d": 2})
 
 
 def test_rules_of_a_volume_about_the_names_of_nodes_are_ignored() -> None:
     """kube-scheduler checks a volume's affinity against labels alone. A term without labels selects every node."""
     name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-    by_name = known_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [name]}}))
+    by_name = read_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [name]}}))
     assert by_name.reaches({ZONE: "b"})
     both = {**zonal("a")["required"]["nodeSelectorTerms"][0], **name}
-    by_both = known_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [both]}}))
+    by_both = read_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [both]}}))
     assert [by_both.reaches({ZONE: zone}) for zone in "ab"] == [True, False]
 
 
@@ -173,14 +176,8 @@ def test_disk_is_shared_by_readers_alone() -> None:
     """A disk that one pod of a node writes is closed to all others; readers share."""
     reader = Disk(frozenset({("rbd", "m1", "p", "i"), ("rbd", "m2", "p", "i")}), writes=False)
     writer = Disk(frozenset({("rbd", "m2", "p", "i")}), writes=True)
-    disks = Disks()
-    disks.add([reader])
-    assert not disks.clash([reader])
-    assert disks.clash([writer])
-    disks.remove([reader])
-    assert not disks
-    disks.add([writer])
-    assert disks.clash([reader])
+    for one, other, conflict in ((reader, reader, False), (writer, reader, True), (reader, writer, True)):
+        assert disks_conflict([one], [Mounts(disks=(other,))]) == conflict
 
 
 @pytest.mark.parametrize(
@@ -198,7 +195,7 @@ def test_class_makes_volumes_in_its_topologies(
 ) -> None:
     """A term without requirements selects no node; no terms select all."""
     document = {"provisioner": provisioner, "allowedTopologies": topologies}
-    assert allows(msgspec.convert(document, StorageClass), {ZONE: "a"}) == allowed
+    assert can_provision(msgspec.convert(document, StorageClass), {ZONE: "a"}) == allowed
 
 
 @pytest.mark.parametrize(
@@ -215,10 +212,8 @@ def test_class_makes_volumes_in_its_topologies(
 )
 def test_free_space_must_be_large_enough_on_the_node(document: Document, *, enough: bool) -> None:
     """A single capacity object must have the space for the whole claim, in a topology that the node is in."""
-    spaces = FreeSpaces()
-    capacity = msgspec.convert({"storageClassName": "k", **document}, StorageCapacity)
-    spaces.put(("ns", "one"), free_space(capacity))
-    assert spaces.suffice(wanted_volume(claim()), {ZONE: "a"}) == enough
+    store = store_of(msgspec.convert({"storageClassName": "k", **document}, StorageCapacity))
+    assert store.has_space(read_unbound(claim()), {ZONE: "a"}) == enough
 
 
 BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
@@ -253,17 +248,13 @@ BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
 )
 def test_pod_that_waits_for_its_claim_says_why(claims: list[Claim], problem: str | None) -> None:
     """The texts are kube-scheduler's own."""
-    storage = Storage()
-    for one in claims:
-        storage.put_claim(one)
-    storage.put_volume(volume("v"))
-    storage.put_volume(volume("moved", gcePersistentDisk={"pdName": "x"}))
+    store = store_of(*claims, volume("v"), volume("moved", gcePersistentDisk={"pdName": "x"}))
     for name, mode in (("k", "WaitForFirstConsumer"), ("now", "Immediate")):
         document = {"metadata": {"name": name}, "provisioner": "d", "volumeBindingMode": mode}
-        storage.classes[name] = msgspec.convert(document, StorageClass)
+        store.put(msgspec.convert(document, StorageClass))
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}, Pod)
-    assert ask_of(pod, mounts_of(pod), storage, Users(), lambda _: 0).problem == problem
+    assert claims_of(pod, mounts_of(pod), store).problem == problem
 
 
 def test_mounts_name_each_claim_once() -> None:

@@ -14,13 +14,13 @@ HOSTNAME = "kubernetes.io/hostname"
 
 def local_volumes(made: Scene, count: int) -> None:
     """A class whose volumes are made by hand, and a local volume on each of the last nodes."""
-    volumes = made.cache.volumes
+    store = made.cache.volumes.store
     document: dict[str, Any] = {
         "metadata": {"name": "local"},
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    volumes.put_class(msgspec.convert(document, StorageClass))
+    store.put(msgspec.convert(document, StorageClass))
     for number in range(NODES - count, NODES):
         term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [f"n{number:03}"]}]}
         spec = {
@@ -30,7 +30,7 @@ def local_volumes(made: Scene, count: int) -> None:
         }
         meta = {"name": f"v{number:03}", "uid": f"v{number:03}", "resourceVersion": "1"}
         document = {"metadata": meta, "spec": spec, "status": {"phase": "Available"}}
-        volumes.put_volume(msgspec.convert(document, Volume))
+        store.put(msgspec.convert(document, Volume))
 
 
 def claim(made: Scene, name: str, volume: str | None = None) -> None:
@@ -40,7 +40,7 @@ def claim(made: Scene, name: str, volume: str | None = None) -> None:
     if volume is not None:
         meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
         spec["volumeName"] = volume
-    made.cache.volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+    made.cache.volumes.store.put(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
 
 
 def user(made: Scene, name: str) -> None:
@@ -64,9 +64,10 @@ async def test_pod_goes_to_the_node_of_its_local_volume_at_once() -> None:
         local_volumes(made, 2)
         claim(made, "bound", f"v{NODES - 1}")
         claim(made, "unbound")
-        volumes = made.cache.volumes
-        free = volumes.storage.shelf.volumes[f"v{NODES - 1}"].api
-        volumes.put_volume(msgspec.structs.replace(free, status=VolumeStatus("Bound")))
+        store = made.cache.volumes.store
+        free = store.volumes.get(f"v{NODES - 1}")
+        assert free is not None
+        store.put(msgspec.structs.replace(free.api, status=VolumeStatus("Bound")))
         for name, last in (("bound", NODES - 1), ("unbound", NODES - 2)):
             before = made.decider.nodes_read
             user(made, name)
