@@ -5,15 +5,15 @@ knows. What always holds: a change of an object, also of an assumed one, takes b
 and wakes the pods that it may help: on a few nodes by their names, else on all.
 """
 
-from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from placer.core.mounts import ClaimKey, ClaimUse, Mounts
+from placer.scheduler.plugins.volumes.assume_cache import AssumeCache
+from placer.scheduler.plugins.volumes.free_volumes import ByNodeLabels, FreeVolumes, discard
 from placer.scheduler.plugins.volumes.objects import (
     MIGRATED_PROVISIONERS,
     CsiVolume,
@@ -39,152 +39,10 @@ from plimsoll.kube.storage_models import (
     VolumeAttachment,
 )
 
-K = TypeVar("K", bound=Hashable)
-T = TypeVar("T", bound=Hashable)
-V = TypeVar("V")
-
 StorageObject = Claim | Volume | StorageClass | CsiNode | CsiDriver | StorageCapacity | VolumeAttachment
 
 FEW_NODES: Final = 16
 """A change that concerns this many nodes at most is noted for each; else it is noted for a whole class."""
-
-
-class AssumeCache(Generic[K, V]):
-    """Objects of one kind, as assumed. As in kube-scheduler, each later version that a watch shows is what counts.
-
-    Args:
-        on_change: called after a change with the key, and the object before and now; None for no object.
-    """
-
-    def __init__(self, on_change: Callable[[K, V | None, V | None], None]) -> None:
-        self._on_change = on_change
-        self._latest: dict[K, V] = {}
-        self._shown: dict[K, V] = {}  # as the watch showed them, where another form is assumed
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._latest
-
-    def get(self, key: K | None) -> V | None:
-        """An object as assumed."""
-        return None if key is None else self._latest.get(key)
-
-    def shown(self, key: K) -> V | None:
-        """An object as the watch showed it last, without assumptions."""
-        return self._shown.get(key) or self._latest.get(key)
-
-    def put(self, key: K, shown: V | None) -> None:
-        """Take an object as a watch shows it; None for one that is gone."""
-        self._shown.pop(key, None)
-        self._set(key, shown)
-
-    def assume(self, key: K, assumed: V) -> None:
-        """Assume another form of an object."""
-        self._shown.setdefault(key, self._latest[key])
-        self._set(key, assumed)
-
-    def restore(self, key: K, assumed: V) -> None:
-        """Drop an assumption, unless a later version of the object has replaced it."""
-        if key in self._shown and self._latest.get(key) is assumed:
-            self.put(key, self._shown[key])
-
-    def _set(self, key: K, now: V | None) -> None:
-        before = self._latest.pop(key, None)
-        if now is not None:
-            self._latest[key] = now
-        self._on_change(key, before, now)
-
-
-class ByNodeLabels(Generic[T]):
-    """Objects that only nodes with certain labels can use, found by the labels of a node.
-
-    A cluster may have a local volume and a storage capacity for each node. What always holds: the look-up costs as
-    much as the node has labels, and as there are objects for this node, however many there are for other nodes.
-    """
-
-    def __init__(self) -> None:
-        self._by_label: defaultdict[Label, dict[T, None]] = defaultdict(dict)
-        self._anywhere: dict[T, None] = {}
-
-    def add(self, one: T, labels: NodeLabels) -> None:
-        """Add an object for the nodes that have one of these labels."""
-        if labels is None:
-            self._anywhere[one] = None
-        for label in labels or ():
-            self._by_label[label][one] = None
-
-    def remove(self, one: T, labels: NodeLabels) -> None:
-        """Remove an object that was added with these labels."""
-        if labels is None:
-            del self._anywhere[one]
-        for label in labels or ():
-            _remove(self._by_label, label, one)
-
-    def on(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """The objects that a node with these labels may be able to use; one may come twice."""
-        yield from self._anywhere
-        if self._by_label:
-            for label in labels.items():
-                yield from self._by_label.get(label, ())
-
-
-@dataclass(slots=True, eq=False)
-class _AlikeVolumes:
-    """The free volumes of one class with equal node affinity, by size. Their affinity is checked once for a node."""
-
-    node_labels: NodeLabels
-    volumes: list[tuple[Fraction, str, PersistentVolume]] = field(default_factory=list)
-
-
-class FreeVolumes:
-    """The volumes that no claim has: those that name a claim by that, the others by class and node."""
-
-    def __init__(self) -> None:
-        self._alike: defaultdict[str, dict[bytes, _AlikeVolumes]] = defaultdict(dict)
-        self._nodes: defaultdict[str, ByNodeLabels[_AlikeVolumes]] = defaultdict(ByNodeLabels)
-        self._reserved: defaultdict[ClaimKey, dict[str, PersistentVolume]] = defaultdict(dict)
-
-    def add(self, volume: PersistentVolume) -> None:
-        """Add a volume."""
-        if volume.claim is not None:
-            self._reserved[volume.claim][volume.name] = volume
-        elif volume.is_free:
-            of_class = self._alike[volume.class_name]
-            alike = of_class.get(volume.affinity_key)
-            if alike is None:
-                alike = of_class[volume.affinity_key] = _AlikeVolumes(volume.node_labels)
-                self._nodes[volume.class_name].add(alike, volume.node_labels)
-            insort(alike.volumes, (volume.capacity, volume.name, volume))
-
-    def remove(self, volume: PersistentVolume) -> None:
-        """Remove a volume that was added."""
-        if volume.claim is not None:
-            _remove(self._reserved, volume.claim, volume.name)
-        elif volume.is_free:
-            alike = self._alike[volume.class_name][volume.affinity_key]
-            del alike.volumes[bisect_left(alike.volumes, (volume.capacity, volume.name))]
-            if not alike.volumes:
-                del self._alike[volume.class_name][volume.affinity_key]
-                self._nodes[volume.class_name].remove(alike, volume.node_labels)
-
-    def reserved_for(self, claim: ClaimKey) -> list[PersistentVolume]:
-        """The volumes that name this claim, by name. A uid in their reference may be another claim's."""
-        return [volume for _, volume in sorted(self._reserved.get(claim, {}).items())]
-
-    def on(
-        self, class_name: str, labels: Mapping[str, str], least: Fraction
-    ) -> Iterator[Iterator[PersistentVolume]]:
-        """The free volumes of a class that a node reaches, in groups, each from this size on, the smallest first."""
-        if class_name not in self._nodes:
-            return
-        for alike in dict.fromkeys(self._nodes[class_name].on(labels)):
-            volumes = alike.volumes
-            if volumes[0][2].reaches(labels):
-                start = bisect_left(volumes, (least, ""))
-                yield (volumes[at][2] for at in range(start, len(volumes)))
-
-    def node_labels(self, class_name: str) -> Iterator[NodeLabels]:
-        """For each group of free volumes of a class, the labels of the nodes that reach it."""
-        return (alike.node_labels for alike in self._alike.get(class_name, {}).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +175,8 @@ class VolumeStore:
             case StorageCapacity():
                 self._put_space(key_of(one.metadata), None)
             case VolumeAttachment(spec=spec):
-                _remove(self._attachments, NodeName(spec.nodeName), name)
-                _remove(self._attached_to, spec.source.persistentVolumeName or "", name)
+                discard(self._attachments, NodeName(spec.nodeName), name)
+                discard(self._attached_to, spec.source.persistentVolumeName or "", name)
                 self._node_changed(NodeName(spec.nodeName))
 
     def pod_assigned(self, node: NodeName, mounts: Mounts) -> None:
@@ -429,7 +287,7 @@ class VolumeStore:
 
     def _claim_replaced(self, key: ClaimKey, before: Claim | None, now: Claim | None) -> None:
         if before is not None and before.spec.volumeName:
-            _remove(self._claims_naming, before.spec.volumeName, key)
+            discard(self._claims_naming, before.spec.volumeName, key)
         if now is not None and now.spec.volumeName:
             self._claims_naming[now.spec.volumeName][key] = None
         self._claim_changed(key)
@@ -507,9 +365,3 @@ class VolumeStore:
     def _announce(self, claim: ClaimKey | None) -> None:
         for listener in self._on_claim:
             listener(claim)
-
-
-def _remove(things: defaultdict[K, dict[T, V]], key: K, name: T) -> None:
-    things[key].pop(name, None)
-    if not things[key]:
-        del things[key]

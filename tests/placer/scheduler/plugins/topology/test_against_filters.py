@@ -14,7 +14,7 @@ from placer.core.fit import rules_of
 from placer.core.ledger import Ledger
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.plugins.pod_counts import store
-from placer.scheduler.plugins.pod_counts.constraints import required_of
+from placer.scheduler.plugins.pod_counts.constraints import NO_CONSTRAINTS, required_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -277,6 +277,17 @@ def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node
         if before is not None and any(answers[name] is None and before[1][name] for name in same):
             assert announced & topics
         before = state, answers
+
+
+def test_unknown_operator_of_an_existing_pods_term_counts_as_met() -> None:
+    """A new pod waits rather than breaks a term that a later version of Kubernetes understands."""
+    both = Both()
+    both.node("n0", {"zone": "u"}, None)
+    selector = {"matchExpressions": [{"key": "team", "operator": "New"}]}
+    term = {"topologyKey": "zone", "labelSelector": selector, "namespaceSelector": selector}
+    both.pod("p0", "n0", "other", {}, {"affinity": {"podAntiAffinity": {oracle.REQUIRED: [term]}}})
+    newcomer = read(document("new", "default", {}, {}))
+    assert both.cluster.topology.filter(newcomer, NO_CONSTRAINTS, NodeName("n0")) == oracle.EXISTING
 
 
 def test_rules_that_would_hold_up_other_pods_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, scheduler
-from tests.placer.scheduler.plugins.topology.rules import REQUIRED, apart, by_app, spread
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED, by_app, spread
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -84,32 +84,6 @@ async def waiting(world: World) -> list[str]:
         )
     pods: list[dict[str, Any]] = [await world.pod(name) for name in ("later", "last")]
     return [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
-
-
-async def test_replicas_that_keep_apart_go_to_different_nodes_and_the_next_waits_until_one_goes(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Replicas with anti-affinity among each other each get a node of their own, and one more gets the first left."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await nodes(world, {"n1": "a", "n2": "a", "n3": "b"})
-        names = [f"p{number}" for number in range(4)]
-        await asyncio.gather(
-            *(create_pod(apiserver, namespace, replica(name, apart("x", HOST))) for name in names)
-        )
-        found: dict[str, str] = {}
-        while len(found) < 3:
-            pods = [await world.pod(name) for name in names]
-            found = {
-                pod["metadata"]["name"]: pod["spec"]["nodeName"]
-                for pod in pods
-                if pod["spec"].get("nodeName")
-            }
-        assert len(set(found.values())) == 3
-        (left,) = set(names) - found.keys()
-        await world.until_refused(left, "3 node(s) didn't match pod anti-affinity rules")
-        gone = next(iter(found))
-        await delete(world, gone)
-        assert (await world.until_bound(left))["spec"]["nodeName"] == found[gone]
 
 
 async def test_tenants_do_not_share_a_zone(

@@ -1,7 +1,5 @@
-"""On a real API server, wishes about other pods lead to the nodes that a real kube-scheduler chooses too."""
+"""On a real API server, preferred constraints lead to the nodes that a real kube-scheduler chooses too."""
 
-import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +9,10 @@ from plimsoll.cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import scheduler
 from tests.placer.scheduler.plugins.default_preemption.test_servers import SIDES, kube_scheduler
 from tests.placer.scheduler.plugins.topology.rules import evenly, far, near
-from tests.placer.scheduler.plugins.topology.test_on_api_server import HOST, ZONE, places
+from tests.placer.scheduler.plugins.topology.test_on_api_server import HOST, ZONE
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until
-
-ZONES: Final = {"n1": "a", "n2": "a", "n3": "a", "n4": "a", "n5": "b", "n6": "c"}
 
 
 def replica(name: str, app: str, spec: Object) -> Object:
@@ -25,34 +21,6 @@ def replica(name: str, app: str, spec: Object) -> Object:
     manifest["metadata"]["labels"] = {"app": app}
     manifest["spec"] |= spec
     return manifest
-
-
-async def test_replicas_spread_evenly_over_zones_and_a_web_server_lands_beside_its_cache(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Replicas that come together are counted at once. A full zone keeps none waiting."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        for name, zone in ZONES.items():
-            room = {"cpu": "500m"} if zone == "c" else {}
-            await create_node(apiserver, name, room, labels={ZONE: zone})
-        names = [f"p{number}" for number in range(9)]
-        wish = evenly("x", ZONE)
-        await asyncio.gather(*(create_pod(apiserver, namespace, replica(name, "x", wish)) for name in names))
-        found = await places(world, names)
-        assert Counter(ZONES[node] for node in found) == {"a": 3, "b": 3, "c": 3}
-        more = [f"q{number}" for number in range(9)]
-        await asyncio.gather(*(create_pod(apiserver, namespace, replica(name, "x", wish)) for name in more))
-        found += await places(world, more)
-        assert Counter(ZONES[node] for node in found)["c"] == 5
-        await create_pod(apiserver, namespace, replica("cache", "cache", {"nodeSelector": {HOST: "n5"}}))
-        await places(world, ["cache"])
-        await create_pod(apiserver, namespace, replica("web", "web", near("cache", HOST)))
-        assert await places(world, ["web"]) == ["n5"]
-        spec = near("cache", HOST, labelSelector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
-        await create_pod(apiserver, namespace, replica("crowd", "web", spec))
-        (busiest,) = await places(world, ["crowd"])
-        counts = Counter([*found, "n5", "n5"])
-        assert counts[busiest] == max(counts.values())
 
 
 def both(first: Object, second: Object) -> Object:
