@@ -3,7 +3,7 @@
 import random
 from collections.abc import Hashable, Mapping
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,17 +25,29 @@ from plimsoll.kube.storage_models import (
     Volume,
     VolumeAttachment,
 )
+from tests.placer.scheduler.plugins.volumes.objects import (
+    BOUND,
+    HOSTNAME,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    ZONE,
+    Document,
+    bound_claim,
+    claim_of,
+    class_of,
+    no_volumes,
+    on_nodes_with,
+    user_of,
+    using,
+    volume_of,
+)
 
-T = TypeVar("T")
-Document = dict[str, Any]
-
-ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 NODES: Mapping[NodeName, Mapping[str, str]] = {
     NodeName("n0"): {HOSTNAME: "n0", ZONE: "a"},
     NodeName("n1"): {HOSTNAME: "n1", ZONE: "b"},
     NodeName("n2"): {HOSTNAME: "n2"},
 }
-CLASSES = {"hand": "kubernetes.io/no-provisioner", "c1": "d1", "c2": "d2"}
+CLASSES = {"hand": NO_PROVISIONER, "c1": "d1", "c2": "d2"}
 SIZES = ("1Gi", "2Gi", "3Gi")
 STEPS = 60
 
@@ -125,12 +137,12 @@ class World:
             "storageClassName": draw.choice(["hand", "hand", "c1", "c2"]),
             "resources": {"requests": {"storage": draw.choice(SIZES)}},
         }
-        notes = {}
+        notes: dict[str, str] = {}
         if draw.random() < 0.3:
             spec["volumeName"] = f"v{draw.randrange(6)}"
-            notes["pv.kubernetes.io/bind-completed"] = "yes"
+            notes.update(BOUND)
         elif draw.random() < 0.2:
-            notes["volume.kubernetes.io/selected-node"] = draw.choice(list(NODES))
+            notes[SELECTED_NODE] = draw.choice(list(NODES))
         self._put(Claim, name, {"spec": spec, "metadata": {"annotations": notes}})
 
     def _volume(self) -> None:
@@ -146,8 +158,7 @@ class World:
         key = draw.choice([ZONE, HOSTNAME, None])
         if key is not None:
             value = draw.choice(["a", "b"]) if key == ZONE else draw.choice(list(NODES))
-            term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+            spec["nodeAffinity"] = on_nodes_with(key, value)
         if draw.random() < 0.3:
             claim = f"c{draw.randrange(4)}"
             spec["claimRef"] = {"namespace": "default", "name": claim, "uid": draw.choice(["", claim])}
@@ -216,9 +227,7 @@ class World:
 
     def _pod(self, name: str) -> Pod:
         names = self.chance.sample(range(4), self.chance.randint(1, 2))
-        volumes: list[Document] = [
-            {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in names
-        ]
+        volumes = using(*(f"c{number}" for number in names))
         if self.chance.random() < 0.3:
             iscsi = {"iqn": self.chance.choice("xy"), "readOnly": self.chance.random() < 0.5}
             volumes.append({"name": "disk", "iscsi": iscsi})
@@ -298,37 +307,27 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
 
 def test_reserved_volume_is_given_to_nobody_else() -> None:
     """Two pods with like claims get two volumes, and a third gets none until one is given up."""
-    world = World(0)
-    for thing in world.objects.values():
-        world.index.store.remove(thing)
-    for name in ("v0", "v1"):
-        spec: Document = {"capacity": {"storage": "1Gi"}, "storageClassName": "hand", "accessModes": ["RWO"]}
-        world._put(Volume, name, {"spec": spec, "status": {"phase": "Available"}})
-    world._put(
-        StorageClass, "hand", {"provisioner": CLASSES["hand"], "volumeBindingMode": "WaitForFirstConsumer"}
-    )
-    pods, made = [], []
+    woken: set[NodeName | None] = set()
+    index, node = VolumePlugins(lambda _: None, woken.add, nodes_with), NodeName("n0")
+    pods = [user_of(str(number), f"c{number}") for number in range(3)]
+    for thing in (class_of(provisioner=NO_PROVISIONER), volume_of("v0"), volume_of("v1")):
+        index.store.put(thing)
     for number in range(3):
-        wanted = {"accessModes": ["RWO"], "storageClassName": "hand"}
-        world._put(Claim, f"c{number}", {"spec": wanted})
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}]
-        document = {"metadata": {"name": str(number), "uid": str(number)}, "spec": {"volumes": volumes}}
-        pods.append(msgspec.convert(document, Pod))
-    node = NodeName("n0")
-    states = {world.index.state(pod, mounts_of(pod)) for pod in pods}
-    assert len(states) == 1  # pods with like claims share their verdicts
+        index.store.put(claim_of(f"c{number}"))
+    assert len({index.state(pod, mounts_of(pod)) for pod in pods}) == 1  # like claims share their verdicts
+    made = []
     for pod in pods[:2]:
-        one = world.index.reserve(pod, mounts_of(pod), node, NODES[node])
+        one = index.reserve(pod, mounts_of(pod), node, NODES[node])
         assert one is not None
         made.append(one)
     assert [step.volume.name for one in made for step in one.volumes.static] == ["v0", "v1"]
-    assert not any(answers(world.index, pods[1]).values())
+    assert not any(answers(index, pods[1]).values())
     text = "node(s) didn't find available persistent volumes to bind"
-    assert set(answers(world.index, pods[2]).values()) == {(text,)}
-    world.woken.clear()
-    revert(world.index.store, made[0])
-    assert not any(answers(world.index, pods[2]).values())
-    assert world.woken == {None}
+    assert set(answers(index, pods[2]).values()) == {(text,)}
+    woken.clear()
+    revert(index.store, made[0])
+    assert not any(answers(index, pods[2]).values())
+    assert woken == {None}
 
 
 def test_later_version_of_a_volume_replaces_each_assumption() -> None:
@@ -350,22 +349,14 @@ def test_later_version_of_a_volume_replaces_each_assumption() -> None:
 
 def test_class_that_comes_makes_unbound_claims_count_as_attached() -> None:
     """The claim of a pod with a node counts against the limit of its class's driver once the class is known."""
-    index = VolumePlugins(lambda _: None, lambda _: None, nodes_with)
-    node = NodeName("n0")
-    drivers = [{"name": "d1", "allocatable": {"count": 1}}]
+    index, node = no_volumes(), NodeName("n0")
+    drivers = [{"name": "d", "allocatable": {"count": 1}}]
     index.store.put(msgspec.convert({"metadata": {"name": node}, "spec": {"drivers": drivers}}, CsiNode))
-    pods = []
     for name in ("old", "new"):
-        spec: Document = {"storageClassName": "c1", "volumeName": name}
-        meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-        index.store.put(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
-        pods.append(
-            msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": {"volumes": volumes}}, Pod)
-        )
-    csi = {"csi": {"driver": "d1", "volumeHandle": "new"}}
-    index.store.put(msgspec.convert({"metadata": {"name": "new"}, "spec": csi}, Volume))
-    index.pod_assigned(node, mounts_of(pods[0]))
-    assert not answers(index, pods[1])[node]
-    index.store.put(msgspec.convert({"metadata": {"name": "c1"}, "provisioner": "d1"}, StorageClass))
-    assert answers(index, pods[1])[node] == ("node(s) exceed max volume count",)
+        index.store.put(bound_claim(name, name))
+    old, new = user_of("old", "old"), user_of("new", "new")
+    index.store.put(volume_of("new", csi={"driver": "d", "volumeHandle": "new"}))
+    index.pod_assigned(node, mounts_of(old))
+    assert not index.filter(new, mounts_of(new), node, {})
+    index.store.put(class_of())
+    assert index.filter(new, mounts_of(new), node, {}) == ("node(s) exceed max volume count",)

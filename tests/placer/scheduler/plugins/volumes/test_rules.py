@@ -1,7 +1,5 @@
 """The rules about volumes, each by itself, in cases that kube-scheduler's own tests have too."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -13,101 +11,89 @@ from placer.scheduler.plugins.volume_restrictions import disks_conflict
 from placer.scheduler.plugins.volumes.objects import CsiVolume, can_provision, read_unbound, read_volume
 from placer.scheduler.plugins.volumes.store import NodeVolumes, StorageObject, VolumeStore
 from plimsoll.kube.models import Pod
-from plimsoll.kube.storage_models import Claim, StorageCapacity, StorageClass, Volume
-
-Document = dict[str, Any]
-ZONE = "topology.kubernetes.io/zone"
-
-
-def claim(
-    name: str = "c", meta: Document | None = None, status: Document | None = None, **spec: object
-) -> Claim:
-    """A claim for 2 GiB."""
-    full = {
-        "resources": {"requests": {"storage": "2Gi"}},
-        "storageClassName": "k",
-        "accessModes": ["RWO"],
-        **spec,
-    }
-    metadata = {"name": name, "uid": f"uid-{name}", **(meta or {})}
-    return msgspec.convert({"metadata": metadata, "spec": full, "status": status or {}}, Claim)
-
-
-def volume(
-    name: str, size: str = "2Gi", phase: str = "Available", meta: Document | None = None, **spec: object
-) -> Volume:
-    """A volume of class `k`."""
-    full = {"capacity": {"storage": size}, "storageClassName": "k", "accessModes": ["RWO", "RWX"], **spec}
-    document = {"metadata": {"name": name, **(meta or {})}, "spec": full, "status": {"phase": phase}}
-    return msgspec.json.decode(msgspec.json.encode(document), type=Volume)
+from plimsoll.kube.storage_models import Claim, StorageCapacity, Volume
+from tests.placer.scheduler.plugins.volumes.objects import (
+    ZONE,
+    Document,
+    bound_claim,
+    claim_of,
+    class_of,
+    no_volumes,
+    on_nodes_with,
+    user_of,
+    using,
+    volume_of,
+)
 
 
 def store_of(*objects: StorageObject) -> VolumeStore:
     """A store of these objects."""
-    store = VolumeStore(lambda _: None, lambda _: None, lambda _: ())
+    store = no_volumes().store
     for one in objects:
         store.put(one)
     return store
 
 
 def zonal(zone: str) -> Document:
-    """A node affinity."""
-    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
-    return {"required": {"nodeSelectorTerms": [term]}}
+    """The affinity of a volume in a zone."""
+    return on_nodes_with(ZONE, zone)
 
 
 @pytest.mark.parametrize(
     ("wanted", "volumes", "found"),
     [
-        (claim(), [volume("large", "9Gi"), volume("fit", "3Gi"), volume("small", "1Gi")], "fit"),
-        (claim(), [volume("b"), volume("a")], "a"),
-        (claim(), [volume("small", "2047Mi")], None),
-        (claim(), [volume("other", storageClassName="l")], None),
-        (claim(), [volume("released", phase="Released")], None),
-        (claim(accessModes=["RWO", "ROX"]), [volume("lacking")], None),
-        (claim(accessModes=["RWX"]), [volume("many")], "many"),
-        (claim(volumeMode="Block"), [volume("files")], None),
-        (claim(volumeMode="Block"), [volume("block", volumeMode="Block")], "block"),
-        (claim(volumeAttributesClassName="gold"), [volume("plain")], None),
-        (claim(selector={"matchLabels": {"tier": "x"}}), [volume("plain")], None),
+        (claim_of(), [volume_of("large", "9Gi"), volume_of("fit", "3Gi"), volume_of("small", "1Gi")], "fit"),
+        (claim_of(), [volume_of("b"), volume_of("a")], "a"),
+        (claim_of(), [volume_of("small", "2047Mi")], None),
+        (claim_of(), [volume_of("other", storageClassName="l")], None),
+        (claim_of(), [volume_of("released", phase="Released")], None),
+        (claim_of(accessModes=["RWO", "ROX"]), [volume_of("lacking")], None),
+        (claim_of(accessModes=["RWX"]), [volume_of("many")], "many"),
+        (claim_of(volumeMode="Block"), [volume_of("files")], None),
+        (claim_of(volumeMode="Block"), [volume_of("block", volumeMode="Block")], "block"),
+        (claim_of(volumeAttributesClassName="gold"), [volume_of("plain")], None),
+        (claim_of(selector={"matchLabels": {"tier": "x"}}), [volume_of("plain")], None),
         (
-            claim(selector={"matchLabels": {"tier": "x"}}),
-            [volume("plain"), volume("x", "9Gi", meta={"labels": {"tier": "x"}})],
+            claim_of(selector={"matchLabels": {"tier": "x"}}),
+            [volume_of("plain"), volume_of("x", "9Gi", meta={"labels": {"tier": "x"}})],
             "x",
         ),
-        (claim(), [volume("deleted", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})], None),
+        (claim_of(), [volume_of("deleted", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})], None),
         (
-            claim(),
-            [volume("here", "5Gi", nodeAffinity=zonal("a")), volume("there", nodeAffinity=zonal("b"))],
+            claim_of(),
+            [volume_of("here", "5Gi", nodeAffinity=zonal("a")), volume_of("there", nodeAffinity=zonal("b"))],
             "here",
         ),
-        (claim(), [volume("taken", claimRef={"namespace": "default", "name": "d"})], None),
+        (claim_of(), [volume_of("taken", claimRef={"namespace": "default", "name": "d"})], None),
         (
-            claim(),
-            [volume("mine", "9Gi", claimRef={"namespace": "default", "name": "c"}), volume("a")],
+            claim_of(),
+            [volume_of("mine", "9Gi", claimRef={"namespace": "default", "name": "c"}), volume_of("a")],
             "mine",
         ),
         # Access modes and selector of a reserved volume do not count.
         (
-            claim(accessModes=["ROX"], selector={"matchLabels": {"no": "one"}}),
+            claim_of(accessModes=["ROX"], selector={"matchLabels": {"no": "one"}}),
             [
-                volume(
+                volume_of(
                     "mine", "9Gi", "Pending", claimRef={"namespace": "default", "name": "c", "uid": "uid-c"}
                 )
             ],
             "mine",
         ),
         (
-            claim(),
-            [volume("old", claimRef={"namespace": "default", "name": "c", "uid": "another"}), volume("a")],
+            claim_of(),
+            [
+                volume_of("old", claimRef={"namespace": "default", "name": "c", "uid": "another"}),
+                volume_of("a"),
+            ],
             "a",
         ),
         # A reserved volume that the node does not reach leaves the claim without a volume.
         (
-            claim(),
+            claim_of(),
             [
-                volume("mine", claimRef={"namespace": "default", "name": "c"}, nodeAffinity=zonal("b")),
-                volume("a"),
+                volume_of("mine", claimRef={"namespace": "default", "name": "c"}, nodeAffinity=zonal("b")),
+                volume_of("a"),
             ],
             None,
         ),
@@ -165,10 +151,10 @@ def test_volumes_count_once_against_the_limit(
 def test_rules_of_a_volume_about_the_names_of_nodes_are_ignored() -> None:
     """kube-scheduler checks a volume's affinity against labels alone. A term without labels selects every node."""
     name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-    by_name = read_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [name]}}))
+    by_name = read_volume(volume_of("v", nodeAffinity={"required": {"nodeSelectorTerms": [name]}}))
     assert by_name.reaches({ZONE: "b"})
     both = {**zonal("a")["required"]["nodeSelectorTerms"][0], **name}
-    by_both = read_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [both]}}))
+    by_both = read_volume(volume_of("v", nodeAffinity={"required": {"nodeSelectorTerms": [both]}}))
     assert [by_both.reaches({ZONE: zone}) for zone in "ab"] == [True, False]
 
 
@@ -194,8 +180,8 @@ def test_class_makes_volumes_in_its_topologies(
     provisioner: str, topologies: object, *, allowed: bool
 ) -> None:
     """A term without requirements selects no node; no terms select all."""
-    document = {"provisioner": provisioner, "allowedTopologies": topologies}
-    assert can_provision(msgspec.convert(document, StorageClass), {ZONE: "a"}) == allowed
+    storage_class = class_of(provisioner=provisioner, allowedTopologies=topologies)
+    assert can_provision(storage_class, {ZONE: "a"}) == allowed
 
 
 @pytest.mark.parametrize(
@@ -213,10 +199,7 @@ def test_class_makes_volumes_in_its_topologies(
 def test_free_space_must_be_large_enough_on_the_node(document: Document, *, enough: bool) -> None:
     """A single capacity object must have the space for the whole claim, in a topology that the node is in."""
     store = store_of(msgspec.convert({"storageClassName": "k", **document}, StorageCapacity))
-    assert store.has_space(read_unbound(claim()), {ZONE: "a"}) == enough
-
-
-BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    assert store.has_space(read_unbound(claim_of()), {ZONE: "a"}) == enough
 
 
 @pytest.mark.parametrize(
@@ -224,44 +207,41 @@ BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     [
         ([], 'persistentvolumeclaim "c" not found'),
         (
-            [claim(status={"phase": "Lost"}, volumeName="gone")],
+            [claim_of(status={"phase": "Lost"}, volumeName="gone")],
             'persistentvolumeclaim "c" bound to non-existent persistentvolume "gone"',
         ),
         (
-            [claim(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            [claim_of(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
             'persistentvolumeclaim "c" is being deleted',
         ),
-        ([claim(storageClassName="now")], "pod has unbound immediate PersistentVolumeClaims"),
-        ([claim(storageClassName="none")], "pod has unbound immediate PersistentVolumeClaims"),
-        ([claim(volumeName="v")], "pod has unbound immediate PersistentVolumeClaims"),
-        ([claim(meta=BOUND, volumeName="gone")], 'persistentvolume "gone" not found'),
+        ([claim_of(storageClassName="now")], "pod has unbound immediate PersistentVolumeClaims"),
+        ([claim_of(storageClassName="none")], "pod has unbound immediate PersistentVolumeClaims"),
+        ([claim_of(volumeName="v")], "pod has unbound immediate PersistentVolumeClaims"),
+        ([bound_claim("c", "gone")], 'persistentvolume "gone" not found'),
         (
-            [claim(meta=BOUND, volumeName="moved")],
+            [bound_claim("c", "moved")],
             (
                 'persistentvolume "moved" has the source gcePersistentDisk, which the plimsoll scheduler does not '
                 "handle; make the volume anew for its CSI driver, or let kube-scheduler place the pod"
             ),
         ),
-        ([claim(meta=BOUND, volumeName="v")], None),
-        ([claim()], None),
+        ([bound_claim("c", "v")], None),
+        ([claim_of()], None),
     ],
 )
 def test_pod_that_waits_for_its_claim_says_why(claims: list[Claim], problem: str | None) -> None:
     """The texts are kube-scheduler's own."""
-    store = store_of(*claims, volume("v"), volume("moved", gcePersistentDisk={"pdName": "x"}))
-    for name, mode in (("k", "WaitForFirstConsumer"), ("now", "Immediate")):
-        document = {"metadata": {"name": name}, "provisioner": "d", "volumeBindingMode": mode}
-        store.put(msgspec.convert(document, StorageClass))
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}, Pod)
+    moved = volume_of("moved", gcePersistentDisk={"pdName": "x"})
+    store = store_of(*claims, volume_of("v"), moved, class_of(), class_of("now", mode="Immediate"))
+    pod = user_of("p", "c")
     assert claims_of(pod, mounts_of(pod), store).problem == problem
 
 
 def test_mounts_name_each_claim_once() -> None:
     """An ephemeral volume's claim has the names of pod and volume; other volumes tie the pod to no node."""
-    volumes: list[Document] = [
-        {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
-        {"name": "b", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+    volumes = [
+        *using("c"),
+        *using("c"),
         {"name": "scratch", "ephemeral": {}},
         {"name": "token", "projected": {}},
     ]
