@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core.fit import Offer, Tolerations
-from placer.core.selector import checks_of
+from placer.core.selector import LabelledNode, checks_of
+from placer.core.tolerations import Tolerations
 from plimsoll.kube.models import NodeSelectorTerm, Pod
 
 PREFERENCES_SHARE: Final = 0.05
@@ -42,7 +42,7 @@ class NodeScore:
 
     name: str
     weight: int
-    of: Callable[[Offer], float]
+    of: Callable[[LabelledNode], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ FULL_SCORE: Final = TotalScore(1.0, {})
 """The score for a pod without preferences."""
 
 
-def total_score(scores: Iterable[NodeScore], offer: Offer) -> TotalScore:
+def total_score(scores: Iterable[NodeScore], node: LabelledNode) -> TotalScore:
     """The weighted sum of a node's scores."""
-    parts = {score.name: (score.weight, score.of(offer)) for score in scores}
+    parts = {score.name: (score.weight, score.of(node)) for score in scores}
     if all(part == 1 for _, part in parts.values()) and not parts.keys() - {UNTAINTED}:
         return FULL_SCORE
     ratio = sum(weight * part for weight, part in parts.values()) / sum(
@@ -79,7 +79,7 @@ def total_score(scores: Iterable[NodeScore], offer: Offer) -> TotalScore:
 
 
 def node_scores(pod: Pod, tolerations: Tolerations) -> tuple[NodeScore, ...]:
-    """The scores by preferences that a node alone can meet; those about other pods are `TopologyPlugins.scores`."""
+    """The scores by preferences that a node alone can meet; those about other pods are `PodTopology.scores`."""
     affinity = node_affinity_score(pod)
     taints = taint_toleration_score(tolerations)
     return (taints,) if affinity is None else (taints, affinity)
@@ -88,8 +88,8 @@ def node_scores(pod: Pod, tolerations: Tolerations) -> tuple[NodeScore, ...]:
 def taint_toleration_score(tolerations: Tolerations) -> NodeScore:
     """TaintToleration: a node is worse the more `PreferNoSchedule` taints it has that the pod does not tolerate."""
 
-    def of(offer: Offer) -> float:
-        taints = offer.node.spec.taints
+    def of(node: LabelledNode) -> float:
+        taints = node.node.spec.taints
         if not taints:
             return 1.0
         against = sum(one.effect == _DISCOURAGING and not tolerations.tolerate(one) for one in taints)
@@ -106,8 +106,8 @@ def node_affinity_score(pod: Pod) -> NodeScore | None:
         return None
     total = sum(weight for weight, _ in terms)
 
-    def of(offer: Offer) -> float:
-        return sum(weight for weight, checks in terms if all(holds(offer.traits) for holds in checks)) / total
+    def of(node: LabelledNode) -> float:
+        return sum(weight for weight, checks in terms if all(holds(node.traits) for holds in checks)) / total
 
     return NodeScore(PREFERRED, _NODE_AFFINITY_WEIGHT, of)
 

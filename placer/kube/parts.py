@@ -51,8 +51,8 @@ from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
 from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.pod_info import understood
 from placer.scheduler.pods.queued import QueuedPodInfo
+from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
@@ -110,7 +110,9 @@ class KubeParts:
     pods: PodIndex = field(init=False, default_factory=PodIndex)
     outside: OutsidePods = field(init=False, default_factory=OutsidePods)
     budgets: Budgets = field(init=False, default_factory=Budgets)
+    profile: Profile = field(init=False)
     cache: Cache = field(init=False)
+    reader: PodReader = field(init=False)
     choice: NodeChoice = field(init=False)
     wakeups: Wakeups = field(init=False)
     writes: Transport = field(init=False)
@@ -168,12 +170,15 @@ class KubeParts:
 
     def _wire_cluster(self) -> None:
         """The nodes with their pods, the decision over them, and the changes that wake waiting pods."""
-        self.cache = Cache(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
+        self.profile = Profile(self.decider.ledger, self._report_doubt)
+        self.cache = self.profile.cache
+        plugins = self.profile.framework.plugins
+        self.reader = PodReader(self.options.policy, plugins, self.options.places_unheld)
         self.cache.bookings.decides = self.lease is None
         self.cache.on_filled(self._note_standing)
         self.decider.reports.on_change(self._forget_report)
-        self.choice = NodeChoice(self.decider, self.cache, partial(pause_beside, self.queue))
-        self.wakeups = Wakeups(self.queue, self.decider, self.cache, self.work.set)
+        self.choice = NodeChoice(self.decider, self.profile, partial(pause_beside, self.queue))
+        self.wakeups = Wakeups(self.queue, self.decider, self.profile, self.work.set)
         self.metrics.registry.register(QueuedPods(self.queue))
 
     def _wire_writes(self) -> None:
@@ -197,9 +202,9 @@ class KubeParts:
         )
 
     def _wire_claims(self) -> None:
-        store, options = self.cache.volumes.store, self.options
+        store, options = self.profile.volumes.store, self.options
         self.claims = VolumeBinding(
-            self.cache,
+            self.profile,
             self.queue,
             VolumeWatches(self.transport, store, TIMING),
             VolumeBinder(self.writes, store, self.cache.labels_of, self.late_writes, options.volumes_s),
@@ -224,7 +229,7 @@ class KubeParts:
             self.choice,
             orders,
             self.leads,
-            self.options.reader.understood,
+            self.reader.understood,
             self.metrics.preemption.nominations,
             self.work.set,
         )
@@ -235,7 +240,9 @@ class KubeParts:
         """The moves of pods, and the pods that should have ended but do not."""
         rules = self.options.relocation
         self.stuck = StuckPods(self.nominating, rules.keep_s, self.clock, self.results.nomination_given_up)
-        whole_gpu = understood(WHOLE_GPU, self.options.reader.policy)  # nobody's pod, so nothing need hold it
+        whole_gpu = understood(
+            WHOLE_GPU, self.options.policy, self.reader.plugins
+        )  # nobody's pod, so nothing need hold it
         self.relocating = Relocating(
             rules, self.nominating, self.budgets, self.results, self.clock, self.relocation_memory, whole_gpu
         )
@@ -271,7 +278,7 @@ class KubeParts:
         self.renewal = Renewal(self.waiting, self.queue, self.preempting, self.results.refused)
         self.watches = Watches(
             self.transport,
-            self.cache,
+            self.profile,
             self.pod_changes,
             self.budgets,
             self.claims,
@@ -312,7 +319,7 @@ class KubeParts:
             self.queue,
             self.waiting,
             self.choice,
-            self.options.reader,
+            self.reader,
             self.claims,
             self.preempting,
             self.refusals,
@@ -343,7 +350,7 @@ class KubeParts:
             self.queue,
             self.choice,
             self.cache,
-            self.options.reader,
+            self.reader,
             self.synced,
             self.leads,
             self.relocating.plan_for,
@@ -359,16 +366,16 @@ class KubeParts:
             self.transport,
             self.binder,
             self.nominating,
-            self.options.reader,
+            self.reader,
             self.bus.placed,
             self.clock,
             asyncio.Semaphore(self.options.binds_at_once),
         )
         leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
-        self.extender = Extender(leadership, self.decider, binds, self.options.reader)
+        self.extender = Extender(leadership, self.decider, binds, self.reader)
 
     def _note_standing(self, node: NodeName) -> None:
-        offer = self.cache.offer(node)
+        offer = self.cache.node(node)
         standing = offer.standing if offer is not None else None
         if standing is not None and self.cache.paused is not None:
             standing = replace(standing, closed=(PAUSED, *standing.closed))

@@ -11,11 +11,11 @@ from datetime import datetime
 
 from placer.relocation.memory import StoredRoom, without_programs
 from placer.relocation.movers import controller_of, replacement_of
-from placer.scheduler.cache.assigned_pods import AssignedPod
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.cache.nominator import Nomination
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
+from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.pods.nominator import Nomination
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -149,13 +149,13 @@ class KeptRooms:
         except InputError:
             return  # other settings may refuse it now
         # Which GPUs are held is found out when the leader checks all nominations.
-        self.keep(stored.moved, info.kind, Nomination(info.pod, stored.node, info.needs))
+        self.keep(stored.moved, info.signature, Nomination(info.pod, stored.node, info.needs))
         kept = self._kept[PodUid(stored.moved.metadata.uid)]
         kept.since_s, kept.is_leaving = stored.since_s, True
 
     def _is_replacement(self, pod: Pod, one: KeptRoom) -> bool:
         try:
-            return _replaces(pod, one.moved) and self.nominating.understand(pod).kind == one.kind
+            return _replaces(pod, one.moved) and self.nominating.understand(pod).signature == one.kind
         except InputError:
             return False
 

@@ -26,13 +26,13 @@ from placer.relocation.kept import KeptRooms
 from placer.relocation.memory import RelocationMemory, StoredRelocations
 from placer.relocation.movers import Movers
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.cache.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
 from placer.scheduler.plugins.default_preemption.orders import PreemptionOrder
+from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.reporting.results import Results
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
@@ -180,7 +180,7 @@ class Relocating:
             and now_s - one.seen_s >= self.rules.after_s
             and one.info is not None
             and one.info.request.demand.containers
-            and one.info.kind not in self._tried
+            and one.info.signature not in self._tried
             and self._may_have(one.info.request.pod)
         ]
         first = min(due, key=lambda one: (-priority_of(one.pod), one.seen_s), default=None)
@@ -194,7 +194,7 @@ class Relocating:
     async def _try(self, info: PodInfo) -> None:
         """Search for a plan, and carry it out, or report it."""
         uid = info.request.pod
-        self._tried[info.kind] = loop_now_s() + self.rules.after_s
+        self._tried[info.signature] = loop_now_s() + self.rules.after_s
         if not self.movers.budgets.are_read:
             return
         board, found = await self.searched(info, spares_idle=False)
@@ -245,7 +245,7 @@ class Relocating:
         for one in found.moves:
             held, info = board.nomination(one.to, leaving), board.info(one.movable.pod)
             assert info is not None, "a place was planned for it"
-            self.kept.keep(board.movers[one.movable.pod].assigned_pod.pod, info.kind, held)
+            self.kept.keep(board.movers[one.movable.pod].assigned_pod.pod, info.signature, held)
 
     async def _lacks_spare(self) -> bool:
         """Whether a search is due, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""

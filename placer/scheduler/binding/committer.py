@@ -159,7 +159,7 @@ class Committer:
             "volumes not bound", pod=pod.full_name, node=placed.plan.booking.node, error=problem
         )
         if self.cache.is_assumed(uid):
-            self.cache.release(uid)
+            self.cache.forget(uid)
         self.queue.again(uid, loop_now_s())
         self.on_work()
         self.results.refused(pod, problem, SCHEDULER_ERROR)
@@ -183,7 +183,7 @@ class Committer:
             "not bound", pod=pod.full_name, node=node, outcome=ending.result.value, error=ending.message
         )
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self.cache.release(uid)
+            self.cache.forget(uid)
             if (waiting := self.waiting.get(uid)) is not None:
                 self.nominating.not_bound(waiting.pod)
         self._try_again(uid, ending)

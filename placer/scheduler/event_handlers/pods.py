@@ -105,7 +105,7 @@ class PodEventHandler:
         ended = self.cache.assigned.find(uid)
         self.forget_waiting(uid)
         self.preempting.forget(uid)
-        self.cache.release(uid)
+        self.cache.forget(uid)
         self.claims.binder.note_pod(uid)
         if ended is not None:
             self.preempting.nominating.pod_ends(ended.node)

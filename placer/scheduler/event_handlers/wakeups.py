@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from placer.core.room import Room
 from placer.decide import Decider
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
+from placer.scheduler.profile import Profile
 from placer.scheduler.queue.hints import Cause, Gain, best_bytes, gain_of_rooms
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import GpuUuid, NodeName
@@ -27,13 +27,13 @@ class Wakeups:
     Attributes:
         queue: the pods that wait.
         decider: the reports and the ledger, which give the rooms.
-        cache: the nodes and their pods.
+        profile: the nodes and their pods.
         on_work: called when the queue may have work, or `catch_up` something to do.
     """
 
     queue: Queue
     decider: Decider
-    cache: Cache
+    profile: Profile
     on_work: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -45,8 +45,8 @@ class Wakeups:
         self.decider.ledger.on_affinity_freed(lambda: self.wake(Cause.LABELS))
         self.decider.pool.on_change(lambda _: self.wake(Cause.POOL))
         self.decider.reports.on_change(lambda _: self.on_work())
-        self.cache.on_gain(self._gained)
-        self.cache.topology.on_change(self._rules_changed)
+        self.profile.cache.on_gain(self._gained)
+        self.profile.topology.on_change(self._rules_changed)
 
     def catch_up(self) -> None:
         """Pass on the changes of rooms since the last search for candidates."""
@@ -86,7 +86,7 @@ class Wakeups:
     def _with_preemption(self, node: NodeName, gain: Gain, rooms: Iterable[Room]) -> Gain:
         """The gain with the pods that do not fit now, and could where pods of lower priority end."""
         highest = self.queue.highest_preemptor
-        lowest = self.cache.assigned.lowest(node, highest) if highest is not None else None
+        lowest = self.profile.cache.assigned.lowest(node, highest) if highest is not None else None
         if lowest is None:
             return gain
         most_bytes = max((room.gpu.usable_bytes for room in rooms), default=0)

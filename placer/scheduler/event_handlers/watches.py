@@ -8,12 +8,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.event_handlers.pods import PodEventHandler
 from placer.scheduler.event_handlers.wakeups import Wakeups
 from placer.scheduler.failures.renewal import Renewal
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
+from placer.scheduler.profile import Profile
 from placer.scheduler.queue.hints import EVERYTHING
 from plimsoll.cordons import cordoned_gpus, pause_of
 from plimsoll.ids import NodeName
@@ -35,7 +35,7 @@ class Watches:
 
     Attributes:
         transport: the connection to the API server.
-        cache: takes nodes and namespaces.
+        profile: takes nodes and namespaces.
         pod_changes: takes pods.
         budgets: takes disruption budgets.
         claims: has watches of its own, of claims and volumes.
@@ -46,7 +46,7 @@ class Watches:
     """
 
     transport: Transport
-    cache: Cache
+    profile: Profile
     pod_changes: PodEventHandler
     budgets: Budgets
     claims: VolumeBinding
@@ -97,16 +97,16 @@ class Watches:
         match change:
             case Added(node) | Modified(node):
                 old = change.old if isinstance(change, Modified) else None
-                if old is not None and _same_node(node, old):
+                if old is not None and self._is_same(node, old):
                     return  # a heartbeat
                 self.renewal.note()
                 self.claims.binder.note_nodes()
                 try:
-                    self.cache.put_node(node)
+                    self.profile.cache.put_node(node)
                 except InputError as error:
                     get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
-                self.cache.remove_node(NodeName(node.metadata.name))
+                self.profile.cache.remove_node(NodeName(node.metadata.name))
                 self.claims.binder.note_nodes()
                 self.renewal.note()
             case Synced():
@@ -117,17 +117,17 @@ class Watches:
         match change:
             case Added(namespace) | Modified(namespace):
                 meta = namespace.metadata
-                self.cache.topology.namespace_changed(meta.name, meta.labels or {})
+                self.profile.topology.namespace_changed(meta.name, meta.labels or {})
                 self._pause(namespace.metadata.name, pause_of(namespace.metadata.annotations))
             case Deleted(namespace):
-                self.cache.topology.namespace_changed(namespace.metadata.name, {})
+                self.profile.topology.namespace_changed(namespace.metadata.name, {})
                 self._pause(namespace.metadata.name, None)
             case Synced():
                 self._namespaces_synced.set()
 
     def _pause(self, namespace: str, reason: str | None) -> None:
         if namespace == self.namespace:
-            self.cache.pause(reason)
+            self.profile.cache.pause(reason)
             self.renewal.note()
 
     def on_budget(self, change: Change[DisruptionBudget]) -> None:
@@ -137,11 +137,12 @@ class Watches:
         if self.budgets.are_read and not were_read:
             self.wakeups.wake(EVERYTHING)  # pods that could not preempt until now
 
-
-def _same_node(node: Node, old: Node) -> bool:
-    new, before = node.metadata, old.metadata
-    return (
-        (node.spec, node.status, new.labels) == (old.spec, old.status, before.labels)
-        # Other annotations change often, and matter to nothing here.
-        and cordoned_gpus(new.annotations) == cordoned_gpus(before.annotations)
-    )
+    def _is_same(self, node: Node, old: Node) -> bool:
+        """Whether only changed what nothing here reads, as at a heartbeat."""
+        new, before = node.metadata, old.metadata
+        return (
+            (node.spec, node.status, new.labels) == (old.spec, old.status, before.labels)
+            # Other annotations change often, and matter to nothing here but a plugin that says so.
+            and cordoned_gpus(new.annotations) == cordoned_gpus(before.annotations)
+            and self.profile.framework.reads(node) == self.profile.framework.reads(old)
+        )

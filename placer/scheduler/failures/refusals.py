@@ -13,13 +13,13 @@ from typing import Final, NoReturn
 
 from placer.core.ledger import Ledger
 from placer.metrics import Metrics
-from placer.scheduler.cache.assigned_pods import priority_of
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
+from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.pods.queued import QueuedPodInfo
-from placer.scheduler.queue.hints import NOTHING, causes_of, largest_ask
+from placer.scheduler.queue.hints import NOTHING, Cause, causes_of, largest_ask
 from placer.scheduler.queue.parking import KindRefusal
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
@@ -143,7 +143,7 @@ class Refusals:
         self.on_work()
         if waiting.info is info and explained is not None:
             waiting.overtaken = 0
-            refusal = refusal_of(info, explained)
+            refusal = refusal_of(info, explained, self.choice.profile.framework.cause)
             kind = self._kind(info)
             self.queue.park(uid, kind, refusal, now_s)
             if self.preempting.may_pass(uid):
@@ -164,20 +164,20 @@ class Refusals:
         """
         request = info.request
         if self.choice.cache.nominator.find(request.pod) is not None:
-            return info.kind, request.pod
+            return info.signature, request.pod
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.choice.volume_state(info)
-        if not self.choice.cache.topology.has_terms:
-            return info.kind, expected, volumes
+        if not self.choice.profile.topology.has_terms:
+            return info.signature, expected, volumes
         meta = info.pod.metadata
-        return info.kind, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
+        return info.signature, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
 
 
-def refusal_of(info: PodInfo, explained: Explanation) -> KindRefusal:
+def refusal_of(info: PodInfo, explained: Explanation, cause_of: Callable[[str], Cause]) -> KindRefusal:
     """The refusal that a pod's kind shares, by the explanation of why the pod fits nowhere."""
     demand = info.request.demand
-    causes = NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand)
+    causes = NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand, cause_of)
     may_preempt = info.pod.spec.preemptionPolicy != "Never"
     return KindRefusal(
         cut(explained.text),

@@ -68,7 +68,7 @@ class Renewal:
         explained = await self.preempting.explain(info)
         spent_s = asyncio.get_running_loop().time() - began_s
         if explained is not None:  # else the kind is tried, as a node has a place by now or may get one
-            refusal = refusal_of(info, explained)
+            refusal = refusal_of(info, explained, self.preempting.search.choice.profile.framework.cause)
             self.queue.reword(kind, refusal)
             for uid in members:
                 waiting = self.waiting.get(uid)

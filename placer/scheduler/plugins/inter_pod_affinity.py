@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.core.fit import Offer
 from placer.core.node_scores import NodeScore
+from placer.core.selector import LabelledNode
 from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm
 from placer.scheduler.plugins.pod_counts.counts import CountChanges, CountedConstraints, add, changed_by
 from placer.scheduler.plugins.pod_counts.matching import LabelsOf, labels_of_pod
@@ -67,8 +67,8 @@ def score(counted: CountedConstraints) -> NodeScore | None:
         ends = (term.weight * counts.least(), term.weight * counts.most())
         worst, best = worst + min(ends), best + max(ends)
 
-    def of(offer: Offer) -> float:
-        labels = offer.node.metadata.labels or {}
+    def of(node: LabelledNode) -> float:
+        labels = node.node.metadata.labels or {}
         total = 0
         for key, pods, weight in parts:
             domain = labels.get(key)

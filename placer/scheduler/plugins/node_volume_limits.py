@@ -6,17 +6,21 @@ kube-scheduler.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from placer.core.mounts import Mounts
+from placer.scheduler.framework import Plugin
+from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.plugins.volumes.objects import CsiVolume
 from placer.scheduler.plugins.volumes.store import NodeVolumes, PodChanges, VolumeStore
-from plimsoll.broker.volume import DRIVER
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.queue.hints import NOTHING, Cause
+from plimsoll.broker.volume import DRIVER, uses_volume
 from plimsoll.ids import NodeName
+from plimsoll.kube.models import Node
 
 TOO_MANY: Final = "node(s) exceed max volume count"
 NO_DRIVER: Final = f"{DRIVER} CSI driver is not installed on the node"
-REASONS: Final = frozenset({TOO_MANY, NO_DRIVER})
 
 
 def filter_node(
@@ -43,6 +47,24 @@ def exceeds(wanted: Iterable[CsiVolume], there: NodeVolumes, limits: Mapping[str
     )
 
 
-def lacks_driver(store: VolumeStore, node: NodeName) -> tuple[str, ...]:
-    """The reason why a node is unfit for a pod with our inline volume; empty where the broker serves it."""
-    return () if node in store.serving else (NO_DRIVER,)
+class PlimsollVolume(Plugin[bool]):
+    """A pod with our inline volume goes where the node's broker serves it."""
+
+    name: ClassVar = "PlimsollVolume"
+    causes: ClassVar = {NO_DRIVER: Cause.VOLUMES}
+
+    def __init__(self, store: VolumeStore) -> None:
+        """Filter by these nodes' drivers."""
+        self._store = store
+
+    def pre_filter(self, info: PodInfo) -> bool | None:
+        """None for a pod without our volume."""
+        return uses_volume(info.pod.spec.volumes) or None
+
+    def filter(self, wanted: bool, node: NodeInfo) -> tuple[str, ...]:  # noqa: ARG002, FBT001 - it is always True
+        """The reason against a node without our driver."""
+        return () if NodeName(node.node.metadata.name) in self._store.serving else (NO_DRIVER,)
+
+    def gains(self, node: Node, old: Node) -> Cause:  # noqa: ARG002 - drivers are objects of their own
+        """A node's drivers are announced by the store."""
+        return NOTHING

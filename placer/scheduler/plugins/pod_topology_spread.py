@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from math import log
 from typing import Final
 
-from placer.core.fit import Offer
 from placer.core.node_scores import NodeScore
+from placer.core.selector import LabelledNode
 from placer.scheduler.plugins.pod_counts.counts import CountChanges, CountedConstraints, changed_by
 
 SKEWED: Final = "node(s) didn't match pod topology spread constraints"
@@ -56,8 +56,8 @@ def score(counted: CountedConstraints) -> NodeScore | None:
         lowest += counts.least() * weight + skew
         highest += counts.most() * weight + skew
 
-    def of(offer: Offer) -> float:
-        labels = offer.node.metadata.labels or {}
+    def of(node: LabelledNode) -> float:
+        labels = node.node.metadata.labels or {}
         total = 0.0
         for key, pods, weight, skew in parts:
             domain = labels.get(key)

@@ -4,18 +4,20 @@ What always holds: assumed pods count as bound ones do, and each change that may
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Final, Self, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
-from placer.core.fit import Needs, Offer
 from placer.core.node_scores import NodeScore
-from placer.scheduler.cache.nominator import Nominator
+from placer.scheduler.cache.cache import Cache
+from placer.scheduler.framework import Plugin
+from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.plugins import inter_pod_affinity, pod_topology_spread
 from placer.scheduler.plugins.inter_pod_affinity import (
+    AFFINITY,
+    ANTI_AFFINITY,
     EXISTING_ANTI_AFFINITY,
     ExistingAntiAffinity,
     TermsAgainst,
@@ -32,13 +34,15 @@ from placer.scheduler.plugins.pod_counts.counts import (
     MatchingPods,
 )
 from placer.scheduler.plugins.pod_counts.store import PodCounts
+from placer.scheduler.plugins.pod_topology_spread import NO_DOMAIN, SKEWED
+from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.pods.nominator import Nomination
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.queue.hints import EVERYTHING, NOTHING, Cause
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 
 T = TypeVar("T")
-
-NodesWith = Callable[[tuple[str, str]], AbstractSet[NodeName]]
-"""The nodes that have a label."""
 
 _DOMAINS: Final = 16
 """The domains of a constraint among which the best are sought: all zones of a cluster, and enough nodes to choose
@@ -49,23 +53,8 @@ _SPAN: Final = 1024
 """The domains or nodes among which one choice after another moves on. Skipping all of them takes 10 µs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """A pod with a node: its needs, and its required anti-affinity."""
-
-    node: NodeName
-    needs: Needs
-    pod: Pod
-    assumed: bool
-    anti_affinity: tuple[AffinityTerm, ...] = ()
-
-    def takes_as(self, other: "Resident") -> bool:
-        """Whether both take the same from the same node, and have the same terms."""
-        return (self.node, self.needs, self.anti_affinity) == (other.node, other.needs, other.anti_affinity)
-
-
-class TopologyPlugins:
-    """Both plugins over the nodes and pods of one cluster. The cache reports each change.
+class PodTopology(Plugin[PodInfo]):
+    """A pod's own constraints on other pods, and the terms of others about it.
 
     Attributes:
         counts: the counts of pods by domain.
@@ -73,29 +62,89 @@ class TopologyPlugins:
             labels.
     """
 
-    def __init__(
-        self,
-        offers: Mapping[NodeName, Offer],
-        residents: Mapping[PodUid, Resident],
-        nominator: Nominator,
-        on_first: Callable[[], None],
-    ) -> None:
-        """Know no constraint yet.
+    name: ClassVar = "InterPodAffinity"
+    causes: ClassVar = {
+        EXISTING_ANTI_AFFINITY: Cause.RULES,
+        SKEWED: Cause.RULES,
+        AFFINITY: Cause.RULES,
+        ANTI_AFFINITY: Cause.RULES,
+        NO_DOMAIN: Cause.NODE,
+    }
+    resolvable: ClassVar = frozenset({EXISTING_ANTI_AFFINITY, ANTI_AFFINITY, SKEWED})
 
-        Args:
-            offers: the nodes that exist; the cache changes them.
-            residents: the pods with a node; the cache changes them.
-            nominator: the pods that are nominated for a node.
-            on_first: called when the first pod with an anti-affinity term comes.
-        """
-        self._offers, self._residents, self._nominator = offers, residents, nominator
-        self._on_first = on_first
+    def __init__(self, cache: Cache) -> None:
+        """Follow the pods and nodes of a cache."""
+        self._cache = cache
         self._listeners: list[Callable[[Collection[Hashable]], None]] = []
         self.has_terms = False
-        self.counts = PodCounts(offers, self._announce)
+        self.counts = PodCounts(cache.infos, self._announce)
         self._existing = ExistingAntiAffinity(self.counts.labels_of)
         # By node, also one that does not exist: its pods close no domain.
         self._terms: defaultdict[NodeName, dict[PodUid, tuple[AffinityTerm, ...]]] = defaultdict(dict)
+        cache.observers.append(self)
+
+    def pre_filter(self, info: PodInfo) -> PodInfo:
+        """The pod: terms of others may be about any pod."""
+        return info
+
+    def sign(self, info: PodInfo) -> object:  # noqa: ARG002 - see there
+        """Nothing: `PodInfo.constraints.key` is a part of each signature, and see `state`."""
+        return None
+
+    def filter(self, wanted: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+        """The reason against a node, as it is and, as in kube-scheduler, with the pods that are nominated for it."""
+        dry_run: TopologyDryRun | None = node.dry_run.get(self.name)
+        name = NodeName(node.node.metadata.name)
+        reason = (
+            dry_run.problem() if dry_run is not None else self.problem(wanted.pod, wanted.constraints, name)
+        )
+        if reason is None and node.nominated:
+            reason = (dry_run or self.dry_run(wanted, name, node.nominated)).problem_with_nominated()
+        return () if reason is None else (reason,)
+
+    def gains(self, node: Node, old: Node) -> Cause:
+        """With other labels, the node may be in another domain."""
+        return Cause.RULES | Cause.NODE if node.metadata.labels != old.metadata.labels else NOTHING
+
+    def node_changed(self, name: NodeName, old: NodeInfo | None, now: NodeInfo | None) -> None:
+        """Count the pods of a node that came, changed or left."""
+        if old is None or now is None or _counting(old.node) != _counting(now.node):
+            self.counts.node_changed(name)
+        before, after = {} if old is None else old.labels, {} if now is None else now.labels
+        if before != after and name in self._terms:
+            terms = [term for terms in self._terms[name].values() for term in terms]
+            self._existing.add(terms, after)
+            self._announce(self._existing.remove(terms, before))
+
+    def pod_changed(self, old: AssignedPod | None, now: AssignedPod | None) -> None:
+        """Count a pod on its node, and let its anti-affinity terms close domains while it is there."""
+        if old is not None and now is not None and old.takes_as(now):
+            self.counts.pod_changed(now.node, old.pod, now.pod)
+            return
+        if old is not None:
+            self.counts.pod_changed(old.node, old.pod, None)
+            if old.anti_affinity:
+                del self._terms[old.node][old.uid]
+                if not self._terms[old.node]:
+                    del self._terms[old.node]
+                self._announce(self._existing.remove(old.anti_affinity, self.labels_of(old.node)))
+        if now is not None:
+            self.counts.pod_changed(now.node, None, now.pod)
+            if now.anti_affinity:
+                self._terms[now.node][now.uid] = now.anti_affinity
+                self._existing.add(now.anti_affinity, self.labels_of(now.node))
+                self._note_terms()
+
+    def nomination_changed(self) -> None:
+        """Heed labels once a nominated pod has an anti-affinity term."""
+        if self._cache.nominator.anti_affinity:
+            self._note_terms()
+
+    def namespace_changed(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take the labels of a namespace; none for one that is gone."""
+        before = self.counts.labels_of(name)
+        self.counts.namespace_changed(name, labels)
+        self._announce(self._existing.namespace_changed(name, before, labels))
 
     def on_change(self, listener: Callable[[Collection[Hashable]], None]) -> None:
         """Call `listener` when a node may have become fit for pods by their constraints, or by other pods' terms.
@@ -116,7 +165,7 @@ class TopologyPlugins:
         against = self.terms_against(pod)
         nominated = tuple(
             term
-            for term in self._nominator.anti_affinity
+            for term in self._cache.nominator.anti_affinity
             if inter_pod_affinity.selects(term, pod, self.counts.labels_of)
         )
         own = self.counts.counted(constraints).state if constraints.key else None
@@ -127,7 +176,7 @@ class TopologyPlugins:
         own = (constraints.key,) if constraints.key else ()
         return frozenset((*own, *self.terms_against(pod).terms))
 
-    def filter(self, pod: Pod, constraints: PodConstraints, name: NodeName) -> str | None:
+    def problem(self, pod: Pod, constraints: PodConstraints, name: NodeName) -> str | None:
         """The reason why constraints of this pod, or terms of others, keep the pod from a node; None if they do not.
 
         Nothing changes. The cost grows with the number of constraints.
@@ -138,22 +187,13 @@ class TopologyPlugins:
             reason = EXISTING_ANTI_AFFINITY
         return reason
 
-    def dry_run(
-        self,
-        pod: Pod,
-        constraints: PodConstraints,
-        name: NodeName,
-        nominated: Collection[tuple[NodeName, Pod]] = (),
-    ) -> "TopologyDryRun":
-        """The answer of `filter` for a node with pods removed; good until a pod or a node changes.
+    def dry_run(self, info: PodInfo, node: NodeName, nominated: Sequence[Nomination]) -> "TopologyDryRun":
+        """The answer of `problem` for a node that exists, with pods removed; good until a pod or a node changes.
 
-        Args:
-            pod: the pod.
-            constraints: its required constraints.
-            name: a node that exists.
-            nominated: pods that may count as if they had these nodes.
+        The nominated pods may count as if they had the node.
         """
-        return TopologyDryRun(self, pod, constraints, self.labels_of(name), nominated)
+        pods = [(node, one.pod) for one in nominated]
+        return TopologyDryRun(self, info.pod, info.constraints, self.labels_of(node), pods)
 
     def scores(self, constraints: PodConstraints) -> tuple[NodeScore, ...]:
         """The scores by preferred constraints with the counts of now; good until a pod or node changes."""
@@ -163,7 +203,7 @@ class TopologyPlugins:
         found = (pod_topology_spread.score(counted), inter_pod_affinity.score(counted))
         return tuple(one for one in found if one is not None)
 
-    def promising(self, constraints: PodConstraints, nodes_with: NodesWith, most: int) -> list[NodeName]:
+    def promising(self, constraints: PodConstraints, most: int) -> list[NodeName]:
         """Nodes in domains that meet preferred constraints well, at most this many; they may be unfit.
 
         Calls after each other give different nodes where many are equal, so that no few nodes are filled first.
@@ -177,59 +217,31 @@ class TopologyPlugins:
         found: dict[NodeName, None] = {}
         for weight, counts in zip(weights, counted.counts, strict=True):
             domains = _best_domains(counts, counted.searches, wants_many=weight > 0)
-            found.update(
-                dict.fromkeys(islice(_nodes_of(counts, domains, nodes_with, counted.searches * each), each))
-            )
+            nodes = self._nodes_of(counts, domains, counted.searches * each)
+            found.update(dict.fromkeys(islice(nodes, each)))
         return list(islice(found, most))
 
-    def namespace_changed(self, name: str, labels: Mapping[str, str]) -> None:
-        """Take the labels of a namespace; none for one that is gone."""
-        before = self.counts.labels_of(name)
-        self.counts.namespace_changed(name, labels)
-        self._announce(self._existing.namespace_changed(name, before, labels))
-
-    def node_changed(self, name: NodeName, before: Node | None, after: Node | None) -> None:
-        """Count the pods of a node that came, changed or left. The cache has changed already."""
-        if before is None or after is None or _counting(before) != _counting(after):
-            self.counts.node_changed(name)
-        old, new = _labels(before), _labels(after)
-        if old != new and name in self._terms:
-            terms = [term for terms in self._terms[name].values() for term in terms]
-            self._existing.add(terms, new)
-            self._announce(self._existing.remove(terms, old))
-
-    def pod_assigned(self, uid: PodUid, resident: Resident) -> None:
-        """Count a pod on its node, and let its anti-affinity terms close domains from now on."""
-        self.counts.pod_changed(resident.node, None, resident.pod)
-        if resident.anti_affinity:
-            self._terms[resident.node][uid] = resident.anti_affinity
-            self._existing.add(resident.anti_affinity, self.labels_of(resident.node))
-            self.note_terms()
-
-    def pod_unassigned(self, uid: PodUid, resident: Resident) -> None:
-        """Stop counting a pod that was assigned."""
-        self.counts.pod_changed(resident.node, resident.pod, None)
-        if resident.anti_affinity:
-            del self._terms[resident.node][uid]
-            if not self._terms[resident.node]:
-                del self._terms[resident.node]
-            labels = self.labels_of(resident.node)
-            self._announce(self._existing.remove(resident.anti_affinity, labels))
-
-    def note_terms(self) -> None:
-        """Note that a pod has an anti-affinity term, so that answers may depend on labels from now on."""
+    def _note_terms(self) -> None:
+        """Note that a pod has an anti-affinity term. Pods with one answer may differ by labels from now on."""
         if not self.has_terms:
             self.has_terms = True
-            self._on_first()
+            self._cache.announce(None, EVERYTHING)
 
-    def resident(self, uid: PodUid) -> Resident | None:
+    def assigned(self, uid: PodUid) -> AssignedPod | None:
         """A pod with a node."""
-        return self._residents.get(uid)
+        return self._cache.assigned.find(uid)
 
     def labels_of(self, name: NodeName) -> Mapping[str, str]:
         """The labels of a node; none for a node that does not exist."""
-        offer = self._offers.get(name)
-        return {} if offer is None else _labels(offer.node)
+        return self._cache.labels_of(name) or {}
+
+    def _nodes_of(self, counts: DomainCounts, domains: Collection[str], start: int) -> Iterator[NodeName]:
+        """Nodes of these domains that count."""
+        for domain in domains:
+            having = self._cache.labels.having((counts.domains.topology_key, domain))
+            for node in _window(having, _NODES, start):
+                if node in counts.domains.by_node:
+                    yield node
 
     def _announce(self, topics: Collection[Hashable]) -> None:
         if topics:
@@ -261,16 +273,16 @@ class TopologyDryRun:
 
     def __init__(
         self,
-        plugins: TopologyPlugins,
+        plugin: PodTopology,
         pod: Pod,
         constraints: PodConstraints,
         labels: Mapping[str, str],
         nominated: Collection[tuple[NodeName, Pod]],
     ) -> None:
-        """Remove no pod yet; see `TopologyPlugins.dry_run`. `labels` are the node's."""
-        self._plugins, self._labels = plugins, labels
-        self._own = plugins.counts.counted(constraints) if constraints.key else None
-        self._all_blocking = plugins.terms_against(pod).blocking(labels)
+        """Remove no pod yet; see `PodTopology.dry_run`. `labels` are the node's."""
+        self._plugin, self._labels = plugin, labels
+        self._own = plugin.counts.counted(constraints) if constraints.key else None
+        self._all_blocking = plugin.terms_against(pod).blocking(labels)
         self._nominated = [
             _Counted(node, self._own.that_would_count(one) if self._own is not None else ())
             for node, one in nominated
@@ -308,11 +320,11 @@ class TopologyDryRun:
             self._lifted -= not self._blocking[term]
             self._blocking[term] += 1
 
-    def filter(self) -> str | None:
+    def problem(self) -> str | None:
         """The reason against the node without the pods that are removed, or None."""
         return self._reason(self._changes, is_blocked=False)
 
-    def filter_with_nominated(self) -> str | None:
+    def problem_with_nominated(self) -> str | None:
         """The reason against the node, were the nominated pods there too; or None."""
         return self._reason(self._with_nominated, is_blocked=self._is_blocked_by_nominated)
 
@@ -330,23 +342,23 @@ class TopologyDryRun:
         """A pod as its removal counts; a pod without a node counts nowhere."""
         known = self._pods.get(uid)
         if known is None:
-            resident = self._plugins.resident(uid)
-            known = self._pods[uid] = _Counted(NodeName("")) if resident is None else self._of(resident)
+            pod = self._plugin.assigned(uid)
+            known = self._pods[uid] = _Counted(NodeName("")) if pod is None else self._of(pod)
         return known
 
-    def _of(self, resident: Resident) -> _Counted:
-        own, there = self._own, self._plugins.labels_of(resident.node)
+    def _of(self, pod: AssignedPod) -> _Counted:
+        own, there = self._own, self._plugin.labels_of(pod.node)
         blocking = [
             term
-            for term in resident.anti_affinity
+            for term in pod.anti_affinity
             if term in self._all_blocking and there.get(term.topology_key) == self._labels[term.topology_key]
         ]
-        matching = self._plugins.counts.that_count(own, resident.pod) if own is not None else ()
-        return _Counted(resident.node, matching, blocking)
+        matching = self._plugin.counts.that_count(own, pod.pod) if own is not None else ()
+        return _Counted(pod.node, matching, blocking)
 
     def _blocks(self, pod: Pod, node: NodeName, nominated: Pod) -> bool:
         """Whether a term of a nominated pod, on its node, keeps the new pod from this node."""
-        there, labels_of = self._plugins.labels_of(node), self._plugins.counts.labels_of
+        there, labels_of = self._plugin.labels_of(node), self._plugin.counts.labels_of
         return any(
             term.topology_key in self._labels
             and self._labels[term.topology_key] == there.get(term.topology_key)
@@ -373,16 +385,6 @@ def _best_domains(counts: DomainCounts, turn: int, *, wants_many: bool) -> list[
     return sorted(some, key=lambda domain: pods.get(domain, 0))
 
 
-def _nodes_of(
-    counts: DomainCounts, domains: Collection[str], nodes_with: NodesWith, start: int
-) -> Iterator[NodeName]:
-    """Nodes of these domains that count."""
-    for domain in domains:
-        for node in _window(nodes_with((counts.domains.topology_key, domain)), _NODES, start):
-            if node in counts.domains.by_node:
-                yield node
-
-
 def _window(things: Collection[T], most: int, start: int) -> Iterator[T]:
     """This many things, beginning at one of them; after the last comes the first."""
     if not things:
@@ -391,10 +393,6 @@ def _window(things: Collection[T], most: int, start: int) -> Iterator[T]:
     return islice(chain(first, things), min(most, len(things)))
 
 
-def _labels(node: Node | None) -> Mapping[str, str]:
-    return {} if node is None else node.metadata.labels or {}
-
-
 def _counting(node: Node) -> object:
     """All that decides for which constraints the pods on a node count."""
-    return _labels(node), node.spec.taints
+    return node.metadata.labels or {}, node.spec.taints

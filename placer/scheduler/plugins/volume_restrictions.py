@@ -13,7 +13,6 @@ IN_USE: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
     "another pod"
 )
-REASONS: Final = frozenset({DISK_CONFLICT, IN_USE})
 
 _READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 ZONE_CONFLICT: Final = "node(s) had no available volume zone"
-REASONS: Final = frozenset({ZONE_CONFLICT})
 
 _TODAY: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",

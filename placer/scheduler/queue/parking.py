@@ -33,7 +33,7 @@ class KindRefusal:
         ask_bytes: see `placer.scheduler.queue.hints.largest_ask`; a percentage where the causes have `PERCENTAGE`.
         reasons: all reasons in the note.
         priority: that of the kind's pods; None if they may not preempt.
-        topics: the changes that may lift `Cause.RULES`, see `TopologyPlugins.on_change`; None: any of them may.
+        topics: the changes that may lift `Cause.RULES`, see `PodTopology.on_change`; None: any of them may.
     """
 
     note: str = ""

@@ -16,7 +16,7 @@ import msgspec
 from placer.relocation.memory import RelocationMemory
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
@@ -116,7 +116,7 @@ class Board:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
         waiting = self.parts.waiting[PodUid(refused.metadata.uid)]
-        waiting.info = wanted = understood(refused, self.parts.options.policy)
+        waiting.info = wanted = self.parts.reader.understood(refused)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -234,7 +234,7 @@ def disk(claim: str) -> dict[str, Any]:
 
 def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
     """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    store = board.scene.cache.volumes.store
+    store = board.scene.profile.volumes.store
     limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
     store.put(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
     for name in names:

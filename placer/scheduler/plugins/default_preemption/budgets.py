@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from placer.core.label_selector import ParsedSelector, parse_selector
-from placer.scheduler.cache.assigned_pods import AssignedPod
+from placer.scheduler.pods.assigned_pods import AssignedPod
 from plimsoll.kube.models import DisruptionBudget, LabelSelector, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 from plimsoll.part.log import get_logger

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
 
-from placer.core.fit import NodeRules
 from placer.core.label_selector import NOTHING, OPERATORS, Requirement, parse_selector
 from placer.scheduler.plugins.pod_counts.matching import (
     CountedPods,
@@ -19,6 +18,7 @@ from placer.scheduler.plugins.pod_counts.matching import (
     PodSelector,
     labels_of_pod,
 )
+from placer.scheduler.pods.node_rules import NodeRules
 from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import LabelSelector, Pod
 from plimsoll.part.errors import InputError

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from placer.core.fit import Offer
+from placer.core.selector import LabelledNode
 from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm, PodConstraints, SpreadConstraint
 from placer.scheduler.plugins.pod_counts.matching import CountedPods, LabelsOf, NodeInclusion, is_terminating
 from plimsoll.ids import NodeName
@@ -129,7 +129,7 @@ class Domains:
     unread: list[NodeName] = field(default_factory=list)
     serial: int = 0
 
-    def read(self, node: NodeName, offer: Offer | None) -> None:
+    def read(self, node: NodeName, offer: LabelledNode | None) -> None:
         """Read a node; None for a node that does not exist."""
         before, after = self.by_node.get(node), None
         if offer is not None and self.inclusion.includes(offer):

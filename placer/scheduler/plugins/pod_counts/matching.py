@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.core.fit import Offer, Tolerations
 from placer.core.label_selector import ParsedSelector
-from placer.core.selector import Selector
+from placer.core.selector import LabelledNode, Selector
+from placer.core.tolerations import Tolerations
 from plimsoll.kube.models import Pod
 
 LabelsOf = Callable[[str], Mapping[str, str]]
@@ -114,18 +114,16 @@ class NodeInclusion:
     _selector: Selector | None = field(default=None, compare=False)
     _tolerations: Tolerations | None = field(default=None, compare=False)
 
-    def includes(self, offer: Offer) -> bool:
+    def includes(self, node: LabelledNode) -> bool:
         """Whether pods on this node count, and its domain is one of the constraint's."""
-        labels = offer.node.metadata.labels or {}
+        labels = node.node.metadata.labels or {}
         if not labels.keys() >= self.keys:
             return False
-        if self._selector is not None and not self._selector.selects(offer.traits):
+        if self._selector is not None and not self._selector.selects(node.traits):
             return False
         tolerations = self._tolerations
         return tolerations is None or all(
-            tolerations.tolerate(taint)
-            for taint in offer.node.spec.taints or ()
-            if taint.effect in _REPELLING
+            tolerations.tolerate(taint) for taint in node.node.spec.taints or () if taint.effect in _REPELLING
         )
 
     @property

@@ -8,7 +8,7 @@ If there are too many constraints, those that were used longest ago are forgotte
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final
 
-from placer.core.fit import Offer
+from placer.core.selector import LabelledNode
 from placer.scheduler.plugins.pod_counts.constraints import PodConstraints
 from placer.scheduler.plugins.pod_counts.counts import (
     Changelog,
@@ -51,7 +51,7 @@ class PodCounts:
 
     def __init__(
         self,
-        nodes: Mapping[NodeName, Offer],
+        nodes: Mapping[NodeName, LabelledNode],
         on_open: Callable[[Collection[Hashable]], None],
     ) -> None:
         """Without pods.

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.plugins.volume_binding.pod_volumes import (
     AssumedVolumes,
     DynamicProvision,
@@ -25,6 +24,7 @@ from placer.scheduler.plugins.volume_binding.pod_volumes import (
 from placer.scheduler.plugins.volumes.objects import PersistentVolume, is_bound, key_of
 from placer.scheduler.plugins.volumes.store import VolumeStore
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
+from placer.scheduler.profile import Profile
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Named, ObjectMeta, Pod
@@ -208,14 +208,14 @@ class VolumeBinding:
     What always holds: a pod without claims costs nothing here.
 
     Attributes:
-        cache: the nodes, and the volumes.
+        profile: the nodes, and the volumes.
         queue: the pods that wait.
         watches: see `VolumeWatches`.
         binder: see `VolumeBinder`.
         on_work: called when the queue may have work.
     """
 
-    cache: Cache
+    profile: Profile
     queue: Queue
     watches: VolumeWatches
     binder: VolumeBinder
@@ -224,7 +224,7 @@ class VolumeBinding:
     _by_claim: defaultdict[ClaimKey, dict[PodUid, None]] = field(default_factory=lambda: defaultdict(dict))
 
     def __post_init__(self) -> None:
-        self.cache.volumes.store.on_claim(self._wake)
+        self.profile.volumes.store.on_claim(self._wake)
 
     def note_waiting(self, pod: Pod) -> None:
         """Note a pod that waits for a node; to note it again does no harm."""
@@ -244,7 +244,7 @@ class VolumeBinding:
 
     def reserve(self, pod: Pod, mounts: Mounts, node: NodeName) -> AssumedVolumes | None:
         """See `VolumePlugins.reserve`."""
-        return self.cache.volumes.reserve(pod, mounts, node, self.cache.labels_of(node) or {})
+        return self.profile.volumes.reserve(pod, mounts, node, self.profile.cache.labels_of(node) or {})
 
     async def pre_bind(self, assumed: AssumedVolumes) -> str | None:
         """Bind the claims of an assumed pod; returns the problem in kube-scheduler's words, or None.
@@ -253,11 +253,11 @@ class VolumeBinding:
         """
         uid = PodUid(assumed.pod.uid)
         try:
-            await self.binder.bind(assumed, lambda: self.cache.is_assumed(uid))
+            await self.binder.bind(assumed, lambda: self.profile.cache.is_assumed(uid))
         except ClaimsNotBoundError as error:
             return f'running PreBind plugin "VolumeBinding": binding volumes: {error}'
         finally:
-            revert(self.cache.volumes.store, assumed)
+            revert(self.profile.volumes.store, assumed)
         return None
 
     def _wake(self, claim: ClaimKey | None) -> None:

@@ -36,7 +36,6 @@ NODE_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME: Final = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE: Final = "node(s) did not have enough free storage"
 VOLUME_GONE: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-REASONS: Final = frozenset({NODE_AFFINITY, NO_VOLUME, NO_SPACE, VOLUME_GONE})
 
 _WAIT: Final = "WaitForFirstConsumer"
 """The mode of a class whose claims are bound once a pod has a node."""

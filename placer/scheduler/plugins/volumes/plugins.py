@@ -4,11 +4,14 @@ What always holds: an answer for one node costs as much as the pod has claims an
 however many volumes and nodes there are.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from typing import Final
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import ClassVar, Final
 
 from placer.core.mounts import Mounts
+from placer.scheduler.framework import Plugin
+from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.plugins import node_volume_limits, volume_restrictions, volume_zone
+from placer.scheduler.plugins.volume_binding import pod_volumes
 from placer.scheduler.plugins.volume_binding.pod_volumes import (
     AssumedVolumes,
     PodClaims,
@@ -16,33 +19,83 @@ from placer.scheduler.plugins.volume_binding.pod_volumes import (
     claims_of,
     find_volumes,
 )
-from placer.scheduler.plugins.volumes.objects import NO_PROVISIONER, Label, UnboundClaim
+from placer.scheduler.plugins.volumes.objects import NO_PROVISIONER, UnboundClaim
 from placer.scheduler.plugins.volumes.store import PodChanges, VolumeStore
+from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.pods.nominator import Nomination
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.queue.hints import NOTHING, Cause
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Pod
+from plimsoll.kube.models import Node, Pod
 
 CLAIMS_KEPT: Final = 1000
 """The pods whose claims are kept as they were read last."""
 
 
-class VolumePlugins:
-    """The plugins over the volumes of one cluster. Not thread-safe: one event loop owns it.
+class VolumePlugins(Plugin[PodInfo]):
+    """The plugins over the volumes of one cluster.
 
     Attributes:
         store: the objects.
     """
 
-    def __init__(
-        self,
-        on_change: Callable[[NodeName], None],
-        on_gain: Callable[[NodeName | None], None],
-        nodes_with: Callable[[Label], Collection[NodeName]],
-    ) -> None:
-        """Without objects; see `VolumeStore`."""
-        self.store = VolumeStore(on_change, on_gain, nodes_with)
+    name: ClassVar = "VolumeBinding"
+    causes: ClassVar = dict.fromkeys(
+        (
+            *(volume_restrictions.DISK_CONFLICT, volume_restrictions.IN_USE, node_volume_limits.TOO_MANY),
+            *(
+                pod_volumes.NODE_AFFINITY,
+                pod_volumes.NO_VOLUME,
+                pod_volumes.NO_SPACE,
+                pod_volumes.VOLUME_GONE,
+            ),
+            volume_zone.ZONE_CONFLICT,
+        ),
+        Cause.VOLUMES,
+    )
+    resolvable: ClassVar = frozenset(
+        {volume_restrictions.DISK_CONFLICT, volume_restrictions.IN_USE, node_volume_limits.TOO_MANY}
+    )
+
+    def __init__(self, store: VolumeStore) -> None:
+        """Filter by these objects; the cache tells of its pods (`Cache.observers`)."""
+        self.store = store
         self._claims: dict[PodUid, tuple[int, PodClaims]] = {}
 
-    def pre_filter(self, pod: Pod, mounts: Mounts) -> str | None:
+    def pre_filter(self, info: PodInfo) -> PodInfo | None:
+        """None for a pod without such volumes."""
+        return info if info.needs.mounts else None
+
+    def sign(self, info: PodInfo) -> object:  # noqa: ARG002 - see there
+        """Nothing: the answers depend on objects that change, see `state`."""
+        return None
+
+    def filter(self, wanted: PodInfo, node: NodeInfo) -> tuple[str, ...]:
+        """The reasons of the first plugin that has any."""
+        changes = _pod_changes(node.removed.values(), node.nominated)
+        name = NodeName(node.node.metadata.name)
+        return self.reasons(wanted.pod, wanted.needs.mounts, name, node.labels, changes)
+
+    def gains(self, node: Node, old: Node) -> Cause:
+        """With other labels, the node may reach a volume."""
+        return Cause.VOLUMES if node.metadata.labels != old.metadata.labels else NOTHING
+
+    def pod_changed(self, old: AssignedPod | None, now: AssignedPod | None) -> None:
+        """Count the volumes of a pod with a node."""
+        if old is not None and now is not None and (old.node, old.needs) == (now.node, now.needs):
+            return
+        if old is not None and old.needs.mounts:
+            self.store.pod_unassigned(old.node, old.needs.mounts)
+        if now is not None and now.needs.mounts:
+            self.store.pod_assigned(now.node, now.needs.mounts)
+
+    def node_changed(self, name: NodeName, old: NodeInfo | None, now: NodeInfo | None) -> None:
+        """A node's labels are read when they are asked for."""
+
+    def nomination_changed(self) -> None:
+        """Nominated pods are read when they are asked for."""
+
+    def problem(self, pod: Pod, mounts: Mounts) -> str | None:
         """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
         return self._claims_of(pod, mounts).problem if mounts else None
 
@@ -50,7 +103,7 @@ class VolumePlugins:
         """Equal for pods, and at times, for which the answers on all nodes are equal."""
         return self._claims_of(pod, mounts).state if mounts else None
 
-    def filter(
+    def reasons(
         self,
         pod: Pod,
         mounts: Mounts,
@@ -58,23 +111,12 @@ class VolumePlugins:
         labels: Mapping[str, str],
         changes: PodChanges | None = None,
     ) -> tuple[str, ...]:
-        """The reasons of the first plugin for which a node is unfit for a pod; empty for a fit node.
+        """The reasons of the first plugin for which a node with these labels is unfit; empty for a fit node.
 
-        Args:
-            pod: the pod.
-            mounts: `mounts_of` the pod.
-            node: the node.
-            labels: the node's.
-            changes: pods that are removed from the node, or added to it; None for none.
+        `changes` are pods that are removed from the node, or added to it.
         """
-        if not mounts:
-            return ()
         claims = self._claims_of(pod, mounts)
         return next((one for one in self._reasons(claims, mounts, node, labels, changes) if one), ())
-
-    def lacks_driver(self, node: NodeName) -> tuple[str, ...]:
-        """The reason why a node is unfit for a pod with our inline volume; empty where the broker serves it."""
-        return node_volume_limits.lacks_driver(self.store, node)
 
     def nodes_for(self, pod: Pod, mounts: Mounts, most: int) -> list[NodeName] | None:
         """The only nodes that a pod's claims allow, or the first of these; None if they are many, or not limited."""
@@ -94,16 +136,6 @@ class VolumePlugins:
             return None
         found = find_volumes(self._claims_of(pod, mounts), self.store, node, labels)
         return assume(self.store, pod, found, node)
-
-    def pod_assigned(self, node: NodeName, mounts: Mounts) -> None:
-        """Count the mounts of a pod that has a node now; the caller notes the change of the node."""
-        if mounts:
-            self.store.pod_assigned(node, mounts)
-
-    def pod_unassigned(self, node: NodeName, mounts: Mounts) -> None:
-        """Stop counting the mounts of a pod; the caller announces the gain of the node."""
-        if mounts:
-            self.store.pod_unassigned(node, mounts)
 
     def _reasons(
         self,
@@ -153,3 +185,10 @@ class VolumePlugins:
 
 def _one(reason: str | None) -> tuple[str, ...]:
     return () if reason is None else (reason,)
+
+
+def _pod_changes(removed: Iterable[AssignedPod], nominated: Iterable[Nomination]) -> PodChanges | None:
+    """The volumes of pods that are removed from a node, or added; None if they have none."""
+    less = [one.needs.mounts for one in removed if one.needs.mounts]
+    more = [one.needs.mounts for one in nominated if one.needs.mounts]
+    return PodChanges(less, more) if less or more else None

@@ -1,24 +1,18 @@
 """On a real API server a change wakes the waiting pods that it could help, and no others."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import msgspec
 import pytest
 
-from placer.scheduler.queue.hints import EVERYTHING
 from placer.scheduler.queue.lanes import QueuePlace
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.events import Phase, Task
-from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.rpc import Resize
-from plimsoll.quantity import MIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, condition, scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest, ready_condition
-from tests.servers.waiting import until, until_true
+from tests.servers.waiting import until
 
 NODE = "/api/v1/nodes/n1"
 
@@ -176,30 +170,6 @@ async def test_change_places_the_pod_that_it_helps_and_tries_no_other(
         assert refusals(world) - before <= case.retold
 
 
-async def test_end_of_an_anti_affinity_rule_opens_the_other_nodes_of_its_domain(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """When a pod with a rule is deleted, pods that the rule kept out are tried on all nodes of the domain."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        for name in ("n1", "n2"):
-            await create_node(apiserver, name, labels={"zone": "a"})
-        await world.report("n1", 24)
-        keeper = pod_manifest("first", scheduler="default-scheduler")
-        term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
-        keeper["spec"]["affinity"] = {
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        }
-        await create_pod(apiserver, namespace, keeper)
-        bind = {"metadata": {"name": "first"}, "target": {"kind": "Node", "name": "n2"}}
-        await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/first/binding", bind)
-        waiting = pod_manifest("p", GPU)
-        waiting["metadata"]["labels"] = {"app": "x"}
-        await create_pod(apiserver, namespace, waiting)
-        await world.until_refused("p", "existing pods anti-affinity rules")
-        await delete_first(world)
-        await world.until_bound("p")
-
-
 async def test_reports_and_heartbeats_without_more_room_wake_nothing(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -223,84 +193,3 @@ async def test_reports_and_heartbeats_without_more_room_wake_nothing(
         await world.until_bound("last")
         assert (refusals(world), probes(world)) == (before, 0)
         assert world.parts.queue.counts[QueuePlace.PARKED] == 3
-
-
-async def test_equal_pods_share_one_decision_and_each_says_why_it_waits(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Ten equal pods cost one refusal, and room for three of them is filled at once."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 4)
-        await create_node(apiserver, "n2")  # known before the pods, so that no change comes between them
-        await world.report("n2", 1)
-        await create_pod(apiserver, namespace, pod_manifest("p0", {MEMORY: "5Gi"}))
-        await until_parked(world, 1)
-        names = [f"p{index}" for index in range(10)]
-        for name in names[1:]:
-            await create_pod(apiserver, namespace, pod_manifest(name, {MEMORY: "5Gi"}))
-        for name in names:
-            await world.until_refused(name, "2 Insufficient plimsoll.dev/gpu-memory on one GPU")
-        assert refusals(world) == 1
-        assert sample(world, "shared_refusals_total") == 9
-        await world.report("n1", 16)
-
-        async def bound() -> bool:
-            pods = [await world.pod(name) for name in names]
-            return sum("nodeName" in pod["spec"] for pod in pods) == 3
-
-        await until(bound)
-        await until_parked(world, 7)
-        assert refusals(world) == 2
-
-
-async def test_pod_that_needs_less_than_was_assumed_wakes_those_of_its_owner(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Once the first best-effort pod of an owner is measured, its sibling needs no more than that."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 1)
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
-        for name in ("first", "second"):
-            manifest = pod_manifest(
-                name, {"plimsoll.dev/gpu": "1"}, annotations={"plimsoll.dev/best-effort": "true"}
-            )
-            manifest["metadata"]["ownerReferences"] = [owner]
-            await create_pod(apiserver, namespace, manifest)
-            if name == "first":
-                await world.until_bound("first")
-        await until_parked(world, 1)
-        state = world.reports[NodeName("n1")]
-        (gpu,) = state.gpus
-        process = Task(
-            pid=1,
-            start_ticks=1,
-            gpu=gpu.uuid,
-            phase=Phase.LOADED,
-            used_bytes=300 * MIB,
-            peak_bytes=300 * MIB,
-            pod=PodUid((await world.pod("first"))["metadata"]["uid"]),
-        )
-        measured = msgspec.structs.replace(gpu, tasks=(process,), used_bytes=gpu.used_bytes + 300 * MIB)
-        world.reports.apply(msgspec.structs.replace(state, seq=state.seq + 1, gpus=(measured,)))
-        await world.until_bound("second")
-
-
-async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_again(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A hundred hopeless pods of a hundred kinds come back again and again, and each new pod is placed."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        manifests = [pod_manifest(f"h{index}", {MEMORY: f"{30 + index}Gi"}) for index in range(100)]
-        await asyncio.gather(*(create_pod(apiserver, namespace, manifest) for manifest in manifests))
-        await until_parked(world, 100)
-        for index in range(5):
-            world.parts.wakeups.wake(EVERYTHING)
-            await create_pod(apiserver, namespace, pod_manifest(f"p{index}", {MEMORY: "1Gi"}))
-            await world.until_bound(f"p{index}")
-        # The API server shows a bind before the placer has read its answer.
-        await until_true(lambda: len(world.parts.queue) == 100)
-        assert len(list(world.ledger.bookings())) == 5

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.fit import rules_of
 from placer.core.ledger import Ledger
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.plugins.pod_counts import store
 from placer.scheduler.plugins.pod_counts.constraints import NO_CONSTRAINTS, required_of
+from placer.scheduler.plugins.topology import TopologyDryRun
+from placer.scheduler.pods.node_rules import rules_of
+from placer.scheduler.profile import Profile
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -117,7 +118,8 @@ class Both:
     """One cluster, as the placer's index keeps it and as plain lists."""
 
     def __init__(self) -> None:
-        self.cluster = Cache(Ledger())
+        self.profile = Profile(Ledger())
+        self.cluster = self.profile.cache
         self.nodes: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.namespaces: dict[str, Object] = {}
@@ -139,7 +141,7 @@ class Both:
                 self.cluster.confirm(read(document))
             case "pod gone", number:
                 self.pods.pop(f"p{number}", None)
-                self.cluster.release(PodUid(f"p{number}"))
+                self.cluster.forget(PodUid(f"p{number}"))
             case "namespace", name, given:
                 self.namespace(name, given)
 
@@ -167,7 +169,7 @@ class Both:
             self.namespaces.pop(name, None)
         else:
             self.namespaces[name] = given
-        self.cluster.topology.namespace_changed(name, given or {})
+        self.profile.topology.namespace_changed(name, given or {})
 
     def compare(
         self,
@@ -183,13 +185,14 @@ class Both:
         gone = [PodUid(name) for name in without]
         for name in self.nodes:
             more = [(NodeName(one["spec"]["nodeName"]), read(one)) for one in beside]
-            check = self.cluster.topology.dry_run(newcomer, rules, NodeName(name), more)
+            labels = self.profile.topology.labels_of(NodeName(name))
+            check = TopologyDryRun(self.profile.topology, newcomer, rules, labels, more)
             for one in gone:
                 check.remove_pod(one)
             for one in reversed(gone):
                 check.add_pod(one)
                 check.remove_pod(one)
-            found = check.filter_with_nominated() if beside else check.filter()
+            found = check.problem_with_nominated() if beside else check.problem()
             assert found == expected.obstacle(asked, name), (name, asked)
 
 
@@ -259,17 +262,19 @@ def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node
     """Equal states mean equal answers. Where a node became fit, one of the pod's topics was announced."""
     both = Both()
     announced: set[object] = set()
-    both.cluster.topology.on_change(announced.update)
+    both.profile.topology.on_change(announced.update)
     namespace, given, spec = asked
     newcomer = read(document("new", namespace, given, spec))
     rules = required_of(newcomer, rules_of(newcomer))
     before: tuple[object, dict[str, str | None]] | None = None
     for step in changes:
-        topics = both.cluster.topology.topics(newcomer, rules)
+        topics = both.profile.topology.topics(newcomer, rules)
         announced.clear()
         both.do(step)
-        answers = {name: both.cluster.topology.filter(newcomer, rules, NodeName(name)) for name in both.nodes}
-        state = both.cluster.topology.state(newcomer, rules)
+        answers = {
+            name: both.profile.topology.problem(newcomer, rules, NodeName(name)) for name in both.nodes
+        }
+        state = both.profile.topology.state(newcomer, rules)
         changed = f"n{step[1]}" if step[0] == "node" else None  # a changed node is probed by itself
         same = [name for name in answers if before is not None and name in before[1] and name != changed]
         if before is not None and before[0] == state:
@@ -287,7 +292,7 @@ def test_unknown_operator_of_an_existing_pods_term_counts_as_met() -> None:
     term = {"topologyKey": "zone", "labelSelector": selector, "namespaceSelector": selector}
     both.pod("p0", "n0", "other", {}, {"affinity": {"podAntiAffinity": {oracle.REQUIRED: [term]}}})
     newcomer = read(document("new", "default", {}, {}))
-    assert both.cluster.topology.filter(newcomer, NO_CONSTRAINTS, NodeName("n0")) == oracle.EXISTING
+    assert both.profile.topology.problem(newcomer, NO_CONSTRAINTS, NodeName("n0")) == oracle.EXISTING
 
 
 def test_rules_that_would_hold_up_other_pods_are_refused() -> None:

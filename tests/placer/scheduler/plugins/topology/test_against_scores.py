@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.fit import rules_of
 from placer.core.node_scores import NodeScore
 from placer.scheduler.plugins.inter_pod_affinity import SCORE as AFFINITY
 from placer.scheduler.plugins.pod_counts.constraints import preferred_of
 from placer.scheduler.plugins.pod_topology_spread import SCORE as SPREAD
+from placer.scheduler.pods.node_rules import rules_of
 from plimsoll.ids import NodeName
 from tests.placer.scheduler.plugins.topology import oracle, scores
 from tests.placer.scheduler.plugins.topology.test_against_filters import (
@@ -83,8 +83,8 @@ def compare(both: Both, asked: Object) -> None:
     """Compare the order of any two nodes that fit one new pod."""
     pod = read(asked)
     wishes = preferred_of(pod, rules_of(pod))
-    both.cluster.topology.counts.prepare(wishes, 10_000)
-    stated = {one.name: one for one in both.cluster.topology.scores(wishes)}
+    both.profile.topology.counts.prepare(wishes, 10_000)
+    stated = {one.name: one for one in both.profile.topology.scores(wishes)}
     cluster = oracle.Cluster(both.nodes, [*both.pods.values()], both.namespaces)
     one_only = len(asked["spec"]["topologySpreadConstraints"]) <= 1
     fitting = [node for node in both.nodes.values() if not one_only or fits(asked, node)]
@@ -115,7 +115,7 @@ def _same_order(
 
 
 def _met(both: Both, wish: NodeScore, name: str) -> float:
-    offer = both.cluster.offer(NodeName(name))
+    offer = both.cluster.node(NodeName(name))
     assert offer is not None
     return wish.of(offer)
 

@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, scheduler
-from tests.placer.scheduler.plugins.topology.rules import REQUIRED, by_app, spread
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED, spread
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -33,12 +33,6 @@ async def nodes(world: World, zones: dict[str, str]) -> None:
 async def places(world: World, names: list[str]) -> list[str]:
     """The nodes of pods, once all have one."""
     return [(await world.until_bound(name))["spec"]["nodeName"] for name in names]
-
-
-async def delete(world: World, name: str) -> None:
-    """Delete a pod at once."""
-    path = f"/api/v1/namespaces/{world.namespace}/pods/{name}?gracePeriodSeconds=0"
-    await world.api.must("DELETE", path)
 
 
 async def test_replicas_spread_over_zones_and_the_next_waits_for_the_full_zone(
@@ -107,25 +101,3 @@ async def test_tenants_do_not_share_a_zone(
         await create_pod(apiserver, namespace, replica("mate", rule, tenant="t"))
         (place,) = await places(world, ["mate"])
         assert zones[place] == "a"
-
-
-async def test_namespaces_with_a_label_are_meant_from_the_moment_they_have_it(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A pod that keeps apart from pods of labelled namespaces waits until the label is gone."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await nodes(world, {"n1": "a"})
-        path = f"/api/v1/namespaces/{namespace}"
-        await apiserver.must("PATCH", path, {"metadata": {"labels": {"team": namespace}}})
-        await create_pod(apiserver, namespace, replica("there", {}))
-        await world.until_bound("there")
-        term = {
-            "topologyKey": HOST,
-            "labelSelector": by_app("x"),
-            "namespaceSelector": {"matchLabels": {"team": namespace}},
-        }
-        newcomer = replica("p", {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}, app="y")
-        await create_pod(apiserver, namespace, newcomer)
-        await world.until_refused("p", "didn't match pod anti-affinity rules")
-        await apiserver.must("PATCH", path, {"metadata": {"labels": {"team": None}}})
-        await world.until_bound("p")

@@ -10,11 +10,10 @@ from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.decide import MOST_PLANS
 from placer.scheduler.plugins.pod_counts.constraints import MOST_PREFERRED
-from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.profile import understood
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import gpu, state
-from tests.placer.kube.memory_cluster import MemoryCluster
 from tests.placer.kube.objects import Object, pod_of
 from tests.placer.scheduler.plugins.topology.replicas import APP, replica, resident, zones, zones_of
 from tests.placer.scheduler.plugins.topology.rules import PREFERRED, apart, evenly, far, near, spread
@@ -63,18 +62,6 @@ async def test_replicas_that_would_rather_keep_apart_share_nodes_evenly_at_last(
     nodes = [await made.place(replica(f"p{number}", memory, far())) for number in range(8)]
     assert len(set(nodes[:4])) == 4
     assert set(Counter(nodes).values()) == {2}
-
-
-async def test_a_node_without_the_label_is_the_last_that_a_spread_takes() -> None:
-    """As in kube-scheduler, such a node is worst; where no node has the label, the wish is without effect."""
-    made = zones(a=1)
-    made.node("bare", cpu="50")
-    assert [await made.place(replica(f"p{n}", None, evenly())) for n in range(3)] == ["a000"] * 3
-    made = MemoryCluster()
-    made.node("bare", cpu="50")
-    made.node("other", cpu="50")
-    assert {await made.place(replica(f"p{n}", None, evenly())) for n in range(2)} == {"bare", "other"}
-    assert made.decider.nodes_read == 2
 
 
 async def test_gpus_decide_first() -> None:

@@ -60,6 +60,16 @@ async def test_pod_waits_for_one_to_be_beside() -> None:
         assert made.pods["p"].spec.nodeName == "b"
 
 
+async def test_first_pod_of_a_group_goes_anywhere_and_the_others_follow() -> None:
+    """A pod whose affinity means itself is placed where no such pod is; later ones go beside it."""
+    async with scene() as made:
+        two_zones(made)
+        for name in ("p", "q", "r"):
+            made.show(made.pod(name, SMALL, {"app": "x"}, **beside("x")))
+        await made.settle()
+        assert len({made.pods[name].spec.nodeName for name in ("p", "q", "r")}) == 1
+
+
 async def test_skew_holds_replicas_back_until_the_emptiest_domain_gets_one() -> None:
     """A zone without room holds all others back. Once a pod is there, one more goes to each zone."""
     async with scene() as made:
@@ -93,6 +103,22 @@ async def test_pod_that_is_being_deleted_counts_for_affinity_and_not_for_spread(
             made.delete(name)
         await made.settle_after_backoff()
         assert made.is_placed("apart")
+
+
+async def test_new_label_of_a_namespace_lets_pods_in() -> None:
+    """A pod is kept out by pods of the namespaces with a label, and tried again when its own loses this label."""
+    async with scene() as made:
+        two_zones(made)
+        space: dict[str, Any] = {"namespaces": [], "namespaceSelector": {"matchLabels": {"team": "t"}}}
+        made.namespace("default", {"team": "t"})
+        for name in ("a", "b"):
+            made.show(foreign(f"on-{name}", name))
+        made.show(made.pod("p", SMALL, {}, **apart("x", **space)))
+        await made.settle()
+        assert made.refusal("p") == f"0/2 nodes are available: 2 {APART}."
+        made.namespace("default", {"team": "u"})
+        await made.settle_after_backoff()
+        assert made.is_placed("p")
 
 
 async def test_changes_of_other_pods_wake_nothing() -> None:

@@ -74,8 +74,8 @@ def required(name: str) -> PodInfo:
 
 def place(made: MemoryCluster, wanted: PodInfo) -> Plan:
     """Decide, and count the pod; its counts are complete."""
-    made.cluster.topology.counts.prepare(wanted.constraints, 100_000)
-    made.cluster.topology.counts.prepare(wanted.preferred, 100_000)
+    made.profile.topology.counts.prepare(wanted.constraints, 100_000)
+    made.profile.topology.counts.prepare(wanted.preferred, 100_000)
     plan = made.decide(wanted)
     assert isinstance(plan, Plan)
     return plan
@@ -96,13 +96,13 @@ def test_known_constraints_are_not_read_again() -> None:
     """New pods with known constraints read no pods and nodes. Each pod that comes or goes is counted in one step."""
     made = filled(10, 20)
     place(made, required("first"))
-    before = made.cluster.topology.counts.work
+    before = made.profile.topology.counts.work
     for number in range(5):
         made.choice.decide(required("later"))
         made.decider.ledger.forget(PodUid("later"))
         made.cluster.confirm(pod_of(f"q{number}", {}, {"app": "x"}, nodeName="n000"))
-        made.cluster.release(PodUid(f"q{number}"))
-    assert made.cluster.topology.counts.work - before == 10
+        made.cluster.forget(PodUid(f"q{number}"))
+    assert made.profile.topology.counts.work - before == 10
 
 
 @pytest.mark.parametrize("spec", [REQUIRED_SPEC, near("x")])
@@ -116,7 +116,7 @@ async def test_constraints_that_are_new_are_read_in_slices(
     refused = made.decide(wanted)
     assert isinstance(refused, Refusal)
     assert not refused.is_final
-    assert made.cluster.topology.counts.work < 500
+    assert made.profile.topology.counts.work < 500
     assert await made.choice.explain(wanted) is None
     plan = made.decide(wanted)
     assert isinstance(plan, Plan)
@@ -145,7 +145,7 @@ def test_promising_nodes_count_for_the_constraint_and_change_with_each_turn() ->
         made.node(name, labels={"zone": "a", "host": name, "disk": "fast"})
     wanted = replica("p", None, evenly() | {"nodeSelector": {"disk": "fast"}})
     made.choice._prepare_wishes(wanted)
-    turns = [made.cluster.promising(wanted.preferred, 10) for _ in range(20)]
+    turns = [made.profile.topology.promising(wanted.preferred, 10) for _ in range(20)]
     assert {len(turn) for turn in turns} == {10}
     assert {node for turn in turns for node in turn} == set(fast)
 
@@ -196,13 +196,13 @@ async def test_changes_that_preferences_count_wake_no_pod() -> None:
     """Their counts open no node, and leave the verdicts on nodes as they are."""
     made = zones(cpu="1", a=3)
     opened: list[object] = []
-    made.cluster.topology.on_change(opened.append)
+    made.profile.topology.on_change(opened.append)
     waiting = pod("waits", None, cpu="2", labels=APP, **(evenly() | far()))
     assert await made.place(waiting) is None
     read = made.decider.nodes_read
     state = made.choice._key(waiting)
     resident(made, "more", "a001")
-    made.cluster.release(PodUid("more"))
+    made.cluster.forget(PodUid("more"))
     assert made.choice._key(waiting) == state
     assert await made.place(waiting) is None
     assert made.decider.nodes_read - read <= 1
@@ -213,18 +213,18 @@ def test_forgotten_constraints_leave_nothing_behind(monkeypatch: pytest.MonkeyPa
     """Thousands of distinct constraints, required and preferred ones with the same counts, leave a bounded number."""
     monkeypatch.setattr(store, "MOST_CONSTRAINTS", 8)
     made = zones(a=2)
-    counts = made.cluster.topology.counts
+    counts = made.profile.topology.counts
     for number in range(60):
         app = f"a{number // 2}"
         wanted = replica(f"p{number}", None, evenly(app) | (far(app) if number % 2 else apart(app)))
-        assert made.cluster.topology.filter(wanted.pod, wanted.constraints, NodeName("a000")) is None
+        assert made.profile.topology.problem(wanted.pod, wanted.constraints, NodeName("a000")) is None
         assert isinstance(made.choice.decide(wanted), Plan)
     assert len(counts._in_use) == 8
     assert len(counts._domains) <= 2
     assert len(counts._matching) <= 16
     assert sum(map(len, counts._by_label.values())) == len(counts._matching)
     opened: list[object] = []
-    made.cluster.topology.on_change(opened.append)
+    made.profile.topology.on_change(opened.append)
     keys = {key for key, known in counts._in_use.items() if known.constraints.is_required}
     for known in tuple(counts._in_use.values()):
         counts._forget(known)
@@ -240,7 +240,7 @@ def test_preferences_keep_counts_that_forgotten_constraints_shared() -> None:
     rule, preference = replica("rule", None, apart()), replica("preference", None, far())
     for wanted in (rule, preference):
         assert isinstance(made.choice.decide(wanted), Plan)
-    counts = made.cluster.topology.counts
+    counts = made.profile.topology.counts
     counts._forget(counts._in_use[rule.constraints.key])
     resident(made, "new", "a000")
     for number in range(2):

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volumes.store import VolumeStore
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import Claim, StorageClass, Volume
 
@@ -17,7 +18,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 def no_volumes() -> VolumePlugins:
     """The plugins over a cluster without volumes and nodes."""
-    return VolumePlugins(lambda _: None, lambda _: None, lambda _: ())
+    return VolumePlugins(VolumeStore(lambda _: None, lambda _: None, lambda _: ()))
 
 
 def claim_of(

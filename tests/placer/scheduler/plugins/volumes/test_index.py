@@ -13,7 +13,7 @@ from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, 
 from placer.scheduler.plugins.volumes.assume_cache import AssumeCache
 from placer.scheduler.plugins.volumes.objects import Label
 from placer.scheduler.plugins.volumes.plugins import VolumePlugins
-from placer.scheduler.plugins.volumes.store import PodChanges
+from placer.scheduler.plugins.volumes.store import PodChanges, VolumeStore
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import (
@@ -72,7 +72,7 @@ class World:
         self.stale: set[NodeName] = set()
         self.woken: set[NodeName | None] = set()
         self.published: set[ClaimKey | None] = set()
-        self.index = VolumePlugins(self.stale.add, self.woken.add, nodes_with)
+        self.index = VolumePlugins(VolumeStore(self.stale.add, self.woken.add, nodes_with))
         self.index.store.on_claim(self.published.add)
         self.objects: dict[tuple[type, str], Any] = {}
         self.residents: dict[str, tuple[NodeName, Pod]] = {}
@@ -85,13 +85,13 @@ class World:
 
     def rebuilt(self) -> VolumePlugins:
         """An index made of the objects as they are now, without any history."""
-        made = VolumePlugins(lambda _: None, lambda _: None, nodes_with)
+        made = VolumePlugins(VolumeStore(lambda _: None, lambda _: None, nodes_with))
         names = list(self.objects)
         self.chance.shuffle(names)
         for name in names:
             made.store.put(self.objects[name])
         for node, pod in self.residents.values():
-            made.pod_assigned(node, mounts_of(pod))
+            made.store.pod_assigned(node, mounts_of(pod))
         return made
 
     def change(self) -> None:
@@ -110,7 +110,7 @@ class World:
             revert(self.index.store, self.reserved.pop(self.chance.randrange(len(self.reserved))))
             return
         pod, node = self.chance.choice(self.pods), self.chance.choice(list(NODES))
-        if not self.index.filter(pod, mounts_of(pod), node, NODES[node]):
+        if not self.index.reasons(pod, mounts_of(pod), node, NODES[node]):
             made = self.index.reserve(pod, mounts_of(pod), node, NODES[node])
             self.reserved += [made] if made is not None else []
 
@@ -212,12 +212,12 @@ class World:
         name = f"r{self.chance.randrange(4)}"
         known = self.residents.pop(name, None)
         if known is not None:
-            self.index.pod_unassigned(known[0], mounts_of(known[1]))
+            self.index.store.pod_unassigned(known[0], mounts_of(known[1]))
             self._note_pods_of(known[0])
             return
         node, pod = self.chance.choice(list(NODES)), self._pod(name)
         self.residents[name] = node, pod
-        self.index.pod_assigned(node, mounts_of(pod))
+        self.index.store.pod_assigned(node, mounts_of(pod))
         self._note_pods_of(node)
 
     def _note_pods_of(self, node: NodeName) -> None:
@@ -236,7 +236,7 @@ class World:
 
 def answers(index: VolumePlugins, pod: Pod) -> dict[NodeName, tuple[str, ...]]:
     """The index's answers on all nodes."""
-    return {node: index.filter(pod, mounts_of(pod), node, labels) for node, labels in NODES.items()}
+    return {node: index.reasons(pod, mounts_of(pod), node, labels) for node, labels in NODES.items()}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -264,15 +264,15 @@ def test_index_answers_for_pods_that_only_might_come_or_go(seed: int) -> None:
         more = [world._pod(f"more{number}") for number in range(world.chance.randint(0, 1))]
         rebuilt = world.rebuilt()
         for name in less:
-            rebuilt.pod_unassigned(node, mounts_of(world.residents[name][1]))
+            rebuilt.store.pod_unassigned(node, mounts_of(world.residents[name][1]))
         for one in more:
-            rebuilt.pod_assigned(node, mounts_of(one))
+            rebuilt.store.pod_assigned(node, mounts_of(one))
         moves = PodChanges(
             [mounts_of(world.residents[name][1]) for name in less], [mounts_of(one) for one in more]
         )
         for pod in world.pods:
-            moved = world.index.filter(pod, mounts_of(pod), node, NODES[node], moves)
-            assert moved == rebuilt.filter(pod, mounts_of(pod), node, NODES[node])
+            moved = world.index.reasons(pod, mounts_of(pod), node, NODES[node], moves)
+            assert moved == rebuilt.reasons(pod, mounts_of(pod), node, NODES[node])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -281,7 +281,7 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
     world = World(seed)
     kept: dict[tuple[Hashable, NodeName], tuple[str, ...]] = {}
     last = {pod.metadata.name: answers(world.index, pod) for pod in world.pods}
-    problems = {pod.metadata.name: world.index.pre_filter(pod, mounts_of(pod)) for pod in world.pods}
+    problems = {pod.metadata.name: world.index.problem(pod, mounts_of(pod)) for pod in world.pods}
     for _ in range(STEPS):
         world.change()
         if world.chance.random() < 0.3:
@@ -293,7 +293,7 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
                 pod.metadata.name,
                 not world.published.isdisjoint({None, *(use.claim for use in mounts_of(pod).claims)}),
             )
-            problem, problems[name] = problems[name], world.index.pre_filter(pod, mounts_of(pod))
+            problem, problems[name] = problems[name], world.index.problem(pod, mounts_of(pod))
             assert problem == problems[name] or is_told
             for node, reasons in now.items():
                 assert kept.setdefault((state, node), reasons) == reasons
@@ -308,7 +308,7 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
 def test_reserved_volume_is_given_to_nobody_else() -> None:
     """Two pods with like claims get two volumes, and a third gets none until one is given up."""
     woken: set[NodeName | None] = set()
-    index, node = VolumePlugins(lambda _: None, woken.add, nodes_with), NodeName("n0")
+    index, node = VolumePlugins(VolumeStore(lambda _: None, woken.add, nodes_with)), NodeName("n0")
     pods = [user_of(str(number), f"c{number}") for number in range(3)]
     for thing in (class_of(provisioner=NO_PROVISIONER), volume_of("v0"), volume_of("v1")):
         index.store.put(thing)
@@ -356,7 +356,7 @@ def test_class_that_comes_makes_unbound_claims_count_as_attached() -> None:
         index.store.put(bound_claim(name, name))
     old, new = user_of("old", "old"), user_of("new", "new")
     index.store.put(volume_of("new", csi={"driver": "d", "volumeHandle": "new"}))
-    index.pod_assigned(node, mounts_of(old))
-    assert not index.filter(new, mounts_of(new), node, {})
+    index.store.pod_assigned(node, mounts_of(old))
+    assert not index.reasons(new, mounts_of(new), node, {})
     index.store.put(class_of())
-    assert index.filter(new, mounts_of(new), node, {}) == ("node(s) exceed max volume count",)
+    assert index.reasons(new, mounts_of(new), node, {}) == ("node(s) exceed max volume count",)

@@ -18,7 +18,7 @@ NODES = 300
 
 def local_volumes(made: Scene, count: int) -> None:
     """A class whose volumes are made by hand, and a local volume on each of the last nodes."""
-    store = made.cache.volumes.store
+    store = made.profile.volumes.store
     store.put(class_of(provisioner=NO_PROVISIONER))
     for number in range(NODES - count, NODES):
         store.put(volume_of(f"v{number:03}", nodeAffinity=on_nodes_with(HOSTNAME, f"n{number:03}")))
@@ -42,9 +42,9 @@ async def test_pod_goes_to_the_node_of_its_local_volume_at_once() -> None:
     async with scene() as made:
         nodes(made)
         local_volumes(made, 2)
-        made.cache.volumes.store.put(bound_claim("bound", f"v{NODES - 1}"))
-        made.cache.volumes.store.put(claim_of("unbound"))
-        made.cache.volumes.store.put(
+        made.profile.volumes.store.put(bound_claim("bound", f"v{NODES - 1}"))
+        made.profile.volumes.store.put(claim_of("unbound"))
+        made.profile.volumes.store.put(
             volume_of(f"v{NODES - 1}", phase="Bound", nodeAffinity=on_nodes_with(HOSTNAME, f"n{NODES - 1}"))
         )
         for name, last in (("bound", NODES - 1), ("unbound", NODES - 2)):
@@ -61,7 +61,7 @@ async def test_waiting_replicas_share_one_refusal_and_go_with_their_volumes() ->
         nodes(made)
         local_volumes(made, 0)
         for number in range(20):
-            made.cache.volumes.store.put(claim_of(f"web-{number}"))
+            made.profile.volumes.store.put(claim_of(f"web-{number}"))
             user(made, f"web-{number}")
         await made.settle()
         assert all(made.is_parked(name) for name in made.pods)
@@ -88,6 +88,6 @@ async def test_pod_without_its_claim_waits_alone_and_is_tried_when_the_claim_com
         made.node("n000", {HOSTNAME: "n000", "new": "label"}, cpu="64")
         await made.settle()
         assert (made.tries, made.is_parked("web")) == (tries, True)
-        made.cache.volumes.store.put(claim_of("web"))
+        made.profile.volumes.store.put(claim_of("web"))
         await made.settle()
         assert made.pods["web"].spec.nodeName == f"n{NODES - 1}"
