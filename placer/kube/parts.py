@@ -1,7 +1,7 @@
 """All parts of a placer in a cluster, made and wired together: the core, the controllers, and the doors.
 
 Each function makes the parts of one seam, of those before it. `_subscriptions` is the table of who listens to whom
-across them; a part's own listeners stand in its class (`ClusterEvents`, `PodEventHandler`, `PodClaims`).
+across them; a part's own listeners stand in its class (`ClusterEvents`, `PodEventHandler`, `VolumeBinding`).
 """
 
 import asyncio
@@ -47,8 +47,7 @@ from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.default_preemption.stuck import StuckPods
 from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.plugins.volumes.binder import VolumeBinder
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.profile import PodReader, Profile, understood
@@ -127,7 +126,7 @@ class Core:
     writes: Transport
     scopes: WriteScopes
     binder: Binder
-    claims: PodClaims
+    claims: VolumeBinding
     results: Results
     budgets: Budgets
     preempting: Preempting
@@ -259,11 +258,12 @@ def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:
     context.metrics.registry.register(QueuedPods(queue))
     writes, scopes = _writes(context, queue)
     binder, permits = Binder(writes, scopes, context.clock), Permits.of(options.binds_at_once)
-    claims = PodClaims(
+    volumes = profile.volumes.store
+    claims = VolumeBinding(
         profile,
         queue,
-        VolumeWatches(context.transport, profile.volumes, TIMING),
-        VolumeBinder(writes, profile.volumes, profile.cache.labels_of, permits.late, options.volumes_s),
+        VolumeWatches(context.transport, volumes, TIMING),
+        VolumeBinder(writes, volumes, profile.cache.labels_of, permits.late, options.volumes_s),
     )
     recorder = Recorder(context.transport, options.instance, context.clock, context.metrics)
     results, budgets = Results(queue, recorder, context.bus), Budgets()

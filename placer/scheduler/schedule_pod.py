@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from placer.core.node_scores import FULL_SCORE, TotalScore, total_score
 from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
-from placer.decide import Decider, HeldBookings, NodeSide
+from placer.decide import FOR_TAINTS, MOST_PLANS, Decider, HeldBookings, NodeSide, NodeWishes
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.node_wishes import PROMISING, node_wishes
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.nominator import Nomination, bookings_of
 from placer.scheduler.pods.pod_info import PodInfo
@@ -41,7 +41,11 @@ SLICE: Final = 64
 """The nodes that `explain` judges before it lets other tasks run: some 2 ms."""
 
 READ_AT_ONCE: Final = 1024
-"""The nodes and crowds of pods that a decision, or a slice of `explain`, reads for rules that are new: some 2 ms."""
+"""The nodes and label sets of pods that a decision, or a slice of `explain`, reads for new constraints: some 2 ms."""
+
+PROMISING: Final = 16
+"""The nodes that a decision reads because their domains may meet a pod's preferred constraints on other pods. The
+best candidates alone may all be in a domain that does not."""
 
 RANKED_AT_ONCE: Final = 64
 """The nodes whose GPUs a decision, or a slice of `explain`, ranks by a policy that is new: some 4 ms."""
@@ -161,7 +165,7 @@ class PodScheduling:
 
     def _explanation(self, info: PodInfo, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
-        topics = self.profile.pod_rules.topics(info.pod, info.domains)
+        topics = self.profile.topology.topics(info.pod, info.constraints)
         explained = replace(known.explanation(len(self.cache.nodes)), topics=topics)
         if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(info):
             expected = self.decider.expected(info.request.owner)
@@ -189,7 +193,7 @@ class PodScheduling:
     def _decide(self, info: PodInfo) -> Plan | Refusal:
         if not self._prepare(info):
             return Refusal(is_final=False)  # `explain` reads the rest, in slices
-        if info.domain_wishes.key and not self._prepare_wishes(info) and not info.found:
+        if info.preferred.key and not self._prepare_wishes(info) and not info.found:
             # With nodes found, the pod was explained, and counts that were forgotten since then are left out.
             return Refusal(is_final=False)
         if self._problem(info) is not None:
@@ -232,10 +236,34 @@ class PodScheduling:
         side = NodeSide(
             lambda node: self._misfits(info, key, node),
             info.weight,
-            node_wishes(self.profile, info.wishes, info.domain_wishes, nodes, _most(PROMISING, info)),
+            self._wishes(info, nodes),
             self._held(info),
         )
         return self.decider.choose(info.request, info.policy, nodes, side)
+
+    def _wishes(self, info: PodInfo, nodes: Iterable[NodeName] | None) -> NodeWishes:
+        """The preferences of one decision, with the present counts. Those that are not counted yet are left out.
+
+        Only a list of nodes, which the pod may choose from, keeps other promising nodes out.
+        """
+        cache, topology = self.cache, self.profile.topology
+        about_pods = topology.scores(info.preferred) if info.preferred.key else ()
+        scores = info.scores + about_pods
+
+        def met(name: NodeName) -> TotalScore:
+            node = cache.node(name)
+            return FULL_SCORE if node is None else total_score(scores, node)
+
+        def pods(name: NodeName) -> int:
+            node = cache.node(name)
+            return 0 if node is None else node.requested.pods
+
+        def promising() -> list[NodeName]:
+            some = sorted(topology.promising(info.preferred, _most(PROMISING, info)), key=pods)
+            return [name for name in some if name in nodes] if isinstance(nodes, list) else some
+
+        states_any = len(scores) > 1  # beside the one about taints, which each pod has
+        return NodeWishes(met, MOST_PLANS if states_any else FOR_TAINTS, promising if about_pods else None)
 
     def _misfits(self, info: PodInfo, key: "_Key", node: NodeName) -> tuple[str, ...]:
         """The reasons against a node: the verdict on it, or the check of all but its GPUs, which is then noted."""
@@ -287,20 +315,19 @@ class PodScheduling:
 
         Returns whether all is read and ranked.
         """
-        if not self.profile.pod_rules.prepare(info.domains, _most(READ_AT_ONCE, info)):
+        if not self.profile.topology.counts.prepare(info.constraints, _most(READ_AT_ONCE, info)):
             return False
         return not _wants_gpu(info) or self.decider.candidates.rank(info.policy, RANKED_AT_ONCE)
 
     def _prepare_wishes(self, info: PodInfo) -> bool:
         """Read a part of what wishes about pods need; returns whether all is read."""
-        wishes = info.domain_wishes
-        return not wishes.key or self.profile.pod_rules.prepare(wishes, _most(READ_AT_ONCE, info))
+        return self.profile.topology.counts.prepare(info.preferred, _most(READ_AT_ONCE, info))
 
     def _key(self, info: PodInfo) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort, ledger = _is_best_effort(info), self.decider.ledger
         expected = ledger.best_effort_bytes(info.request.owner) if best_effort else None
-        applying, state = self.profile.pod_rules.state(info.pod, info.domains)
+        applying, state = self.profile.topology.state(info.pod, info.constraints)
         tied = ledger.fixed(info.request.demand)
         objections = info.policy.state(info.request, ledger)
         return (info.signature, expected, applying, self.volume_state(info), objections), (state, tied)

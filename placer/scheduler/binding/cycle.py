@@ -17,8 +17,8 @@ from placer.scheduler.binding.binding import Binder, BindResult, Ending
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.volumes.reservation import VolumeReservation
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
+from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
@@ -48,7 +48,7 @@ class Assumed:
     info: PodInfo
     plan: Plan
     seen_s: float
-    volumes: VolumeReservation | None = None
+    volumes: AssumedVolumes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class BindingCycle:
 
     queue: Queue
     cache: Cache
-    claims: PodClaims
+    claims: VolumeBinding
     binder: Binder
     results: Results
     nominating: Nominating
@@ -152,10 +152,10 @@ class BindingCycle:
                 if not self._slow[namespace]:
                     del self._slow[namespace]
 
-    async def _pre_bind(self, assumed: Assumed, volumes: VolumeReservation) -> bool:
+    async def _pre_bind(self, assumed: Assumed, volumes: AssumedVolumes) -> bool:
         """Bind the claims of an assumed pod; returns whether they are bound. Else the pod's place is free again."""
         uid = assumed.info.request.pod
-        problem = await self.claims.bind(volumes)
+        problem = await self.claims.pre_bind(volumes)
         if problem is None:
             return True
         pod = assumed.info.pod

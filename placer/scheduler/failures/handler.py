@@ -161,7 +161,7 @@ class FailureHandler:
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.scheduling.decider.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.scheduling.volume_state(info)
-        if not self.scheduling.profile.pod_rules.has_rules:
+        if not self.scheduling.profile.topology.has_terms:
             return info.signature, expected, volumes
         meta = info.pod.metadata
         return info.signature, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())

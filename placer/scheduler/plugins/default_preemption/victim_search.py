@@ -279,4 +279,4 @@ class VictimSearch:
         """The kind of a pod, and the state of all rules about pods that it has to heed."""
         kind, _, _ = self.scheduling.state(info)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.scheduling.profile.pod_rules.closed_to(info.pod).counts
+        return kind, self.scheduling.profile.topology.terms_against(info.pod).counts

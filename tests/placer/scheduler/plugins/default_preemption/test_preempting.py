@@ -17,7 +17,7 @@ from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import TAINT, board, cpu, later, on_gpu, pod, waiting
 from tests.placer.kube.objects import MEMORY, Object
-from tests.placer.scheduler.topology.rules import REQUIRED
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED
 
 
 @pytest.mark.parametrize("name", ["exclusion", "anti-affinity"])
