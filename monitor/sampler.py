@@ -186,3 +186,45 @@ class Sampler:
             session=nvml.sessions,
             divided=nvml.divided,
         )
+
+
+class MemoryPoll:
+    """Polls the GPUs' used memory, which finds changes on a quiet node between two samples. `run` it as a task.
+
+    A poll costs one call of the driver for each GPU. A task without the hook has a context, so its start changes the
+    used memory, as do its loading and its end. What always holds: a poll changes nothing by itself; it only asks for
+    a sample.
+
+    Args:
+        sampler: reads the driver.
+        every_s: seconds between two polls.
+        tolerance_bytes: a smaller or equal change of memory counts as none.
+        changed: called after a poll that found a change.
+    """
+
+    def __init__(
+        self, sampler: Sampler, every_s: float, tolerance_bytes: int, changed: Callable[[], None]
+    ) -> None:
+        self._sampler = sampler
+        self._every_s = every_s
+        self._tolerance_bytes = tolerance_bytes
+        self._changed = changed
+        self._known: dict[GpuUuid, int] = {}
+
+    async def run(self) -> None:
+        """Poll for ever. A driver that does not answer is the sampler's to report."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                used_bytes = await self._sampler.used_bytes()
+            except NvmlAwayError:
+                continue
+            if self._has_moved(used_bytes):
+                self._known = dict(used_bytes)
+                self._changed()
+
+    def _has_moved(self, used_bytes: Mapping[GpuUuid, int]) -> bool:
+        """Whether memory is another than at the last change; so a slow drift adds up to a change."""
+        return used_bytes.keys() != self._known.keys() or any(
+            abs(now - self._known[gpu]) > self._tolerance_bytes for gpu, now in used_bytes.items()
+        )

@@ -8,10 +8,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from monitor.core.conditions import ConditionRules
+from monitor.core.conditions import ConditionRules, PressureRules
 from monitor.core.lifecycle import LoadingRules
 from monitor.core.node_state import Thresholds
-from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
