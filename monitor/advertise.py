@@ -31,20 +31,24 @@ CHECK_S: Final = 60.0
 RETRY_S: Final = 5.0
 """After a refused or failed request, and while the node is not registered yet."""
 
+DISCOVERY: Final = "nvidia.com/"
+"""The prefix of the labels that GPU feature discovery sets on a node."""
+
 log = get_logger()
 
 
 class Advertiser:
     """Advertises one node. `run` it as a task, and call `set_gpus` after each round."""
 
-    def __init__(self, settings: Settings, labels_read: Callable[[Mapping[str, str]], None]) -> None:
-        """Call `labels_read` with the node's labels whenever it was read."""
+    def __init__(self, settings: Settings, labels_changed: Callable[[], None]) -> None:
+        """Call `labels_changed` when the node's object has other `labels` of GPU feature discovery."""
+        self.labels: dict[str, str] = {}
         self._settings = settings
-        self._labels_read = labels_read
+        self._labels_changed = labels_changed
         self._path = f"/api/v1/nodes/{settings.node}"
         self._offered: Mapping[str, str] | None = None
         self._changed = asyncio.Event()
-        self._trouble = ""
+        self._problem = ""
 
     def set_gpus(self, gpus: tuple[Gpu, ...]) -> None:
         """Offer these GPUs from now on."""
@@ -80,17 +84,23 @@ class Advertiser:
         offered = dict(self._offered)
         try:
             node = msgspec.json.decode(await transport.get(self._path), type=Node)
-            self._labels_read(node.metadata.labels or {})
+            self._read_labels(node.metadata.labels or {})
             status = node.status
             is_off = opt_out_of(node.metadata.labels) is not None
             if lacks := self._shown(status) if is_off else self._lacks(offered, status):
                 await transport.patch(f"{self._path}/status", {"status": lacks}, PatchKind.MERGE)
                 log.info("withdrawn" if is_off else "advertised", node=self._settings.node, **lacks)
         except (ApiError, msgspec.MsgspecError) as error:
-            self._troubled(str(error))
+            self._fail(str(error))
             return RETRY_S
-        self._trouble = ""
+        self._problem = ""
         return CHECK_S
+
+    def _read_labels(self, labels: Mapping[str, str]) -> None:
+        found = {name: value for name, value in labels.items() if name.startswith(DISCOVERY)}
+        if found != self.labels:
+            self.labels = found
+            self._labels_changed()
 
     def _shown(self, status: NodeStatus) -> dict[str, dict[str, None]]:
         """The patch that removes our resources; empty where the node shows none."""
@@ -101,9 +111,9 @@ class Advertiser:
         lacks = missing(offered, status.capacity or {})
         return {"capacity": lacks} if lacks else {}
 
-    def _troubled(self, what: str) -> None:
-        if what != self._trouble:
-            self._trouble = what
+    def _fail(self, what: str) -> None:
+        if what != self._problem:
+            self._problem = what
             log.error("the node's resources could not be advertised", node=self._settings.node, error=what)
 
 

@@ -3,31 +3,25 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from monitor.advertise import Advertiser
 from monitor.broker import Acknowledger, Measurer
-from monitor.core.conditions import ConditionChanges, Conditions
-from monitor.core.lifecycle import Fact
 from monitor.core.reports import Identity
 from monitor.epoch import next_epoch
-from monitor.foreign import ForeignReport
-from monitor.glances import Glances
-from monitor.listeners import Listeners
-from monitor.metrics import NodeMetrics, Sources, routes
-from monitor.observer import Observer
+from monitor.metrics import NodeMetrics, routes
+from monitor.observer import Observer, Parts
 from monitor.outbox.store import Store, open_store
 from monitor.publisher import Publisher, PublisherListeners, StreamTarget
-from monitor.sampler import Sampler
+from monitor.sampler import MemoryPoll, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Subscribe
 from plimsoll.bus.stream import Stream
-from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
-from plimsoll.nvml.xid_listener import XidListener
+from plimsoll.nvml.xids import XidListener
 from plimsoll.part.ending import noticed, tasks_until
 from plimsoll.part.log import get_logger
 from plimsoll.part.processes import boot_id
@@ -63,99 +57,39 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     log.info("stopped", waiting=store.waiting_count)
 
 
-class _Parts:
-    """The monitor's parts, each with the functions by which it calls the others.
-
-    The methods name parts that do not exist yet when the functions are handed out.
-    """
-
-    def __init__(self, settings: Settings, identity: Identity, store: Store) -> None:
-        node, root = NodeName(settings.node), Path(settings.broker_root)
-        stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-        target = StreamTarget(settings.nats_url, node, stream, settings.nats_access)
-        self.metrics = NodeMetrics(node, self._sources(store))
-        self.advertiser = Advertiser(settings, self._labels_read)
-        self.publisher = Publisher(target, store, self._publisher_listeners())
-        self.acknowledger = Acknowledger(root)
-        self.sampler = Sampler(self._sample_came, self.metrics.driver_called)
-        self.observer = Observer(settings, identity, store, self.sampler, self._listeners())
-        self.glances = Glances(self.sampler, self.observer.wake)
-        self.measurer = Measurer(root, self.observer.set_broker_presence)
-        self.messages = subscribed(root, Subscribe(memory=True))
-        self.xids = XidListener(self.observer.xid_seen)
-
-    def _sources(self, store: Store) -> Sources:
-        return Sources(
-            waiting=lambda: (
-                store.waiting_count,
-                store.waiting_bytes,
-                store.dropped_count + self.publisher.dropped_count,
-                store.failures_count,
-            ),
-            nats_answers=lambda: self.publisher.is_reachable,
-            broker_answers=lambda: self.observer.has_broker,
-            busy_s=lambda: self.observer.busy_s,
-            ecc_errors=lambda: self.observer.ecc_errors,
-        )
-
-    def _publisher_listeners(self) -> PublisherListeners:
-        return PublisherListeners(
-            own_epoch=lambda: self.observer.epoch,
-            known_epoch=self._pass_epoch,
-            foreign=self._foreign_reported,
-        )
-
-    def _listeners(self) -> Listeners:
-        return Listeners(
-            events_stored=self.publisher.wake,
-            announcements_stored=self.acknowledger.acknowledge,
-            round_stored=self._round_stored,
-            gpus_measured=self._gpus_measured,
-            foreign_report=self.metrics.foreign_report,
-            limit_event=self.metrics.limit_event,
-            driver_answered=self.metrics.driver_answered,
-            conditions_stored=self._conditions_stored,
-            xid_seen=self.metrics.xid_seen,
-        )
-
-    def _labels_read(self, labels: Mapping[str, str]) -> None:
-        self.observer.set_labels(labels)
-
-    def _sample_came(self) -> None:
-        self.observer.wake()
-
-    async def _pass_epoch(self, known: int) -> None:
-        await self.observer.pass_epoch(known)
-
-    def _foreign_reported(self, report: ForeignReport) -> None:
-        self.observer.foreign_reported(report)
-
-    def _round_stored(self, gpus: tuple[Gpu, ...], facts: tuple[Fact, ...]) -> None:
-        self.metrics.round_stored(gpus, facts)
-        self.advertiser.set_gpus(gpus)
-
-    def _gpus_measured(self, gpus: tuple[Gpu, ...], began_ns: int) -> None:
-        self.measurer.send(gpus, began_ns)
-
-    def _conditions_stored(self, found: Conditions, changes: ConditionChanges) -> None:
-        self.metrics.conditions_stored(found, changes)
-        self.measurer.set_unhealthy(found.unhealthy)
-
-
 async def _run_parts(settings: Settings, identity: Identity, store: Store, stop: asyncio.Event) -> None:
-    parts = _Parts(settings, identity, store)
+    node, root, wakened = NodeName(settings.node), Path(settings.broker_root), asyncio.Event()
+    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
+    publisher = Publisher(StreamTarget(settings.nats_url, node, stream, settings.nats_access), store)
+    measurer = Measurer(root, wakened.set)
+    metrics = NodeMetrics(node, store, publisher, measurer)
+    sampler = Sampler(wakened.set, metrics.driver_called)
+    parts = Parts(
+        wakened=wakened,
+        sampler=sampler,
+        store=store,
+        publisher=publisher,
+        acknowledger=Acknowledger(root),
+        measurer=measurer,
+        advertiser=Advertiser(settings, wakened.set),
+        metrics=metrics,
+    )
+    observer = Observer(settings, identity, parts)
+    listeners = PublisherListeners(lambda: observer.epoch, observer.pass_epoch, observer.foreign_reported)
+    messages = subscribed(root, Subscribe(memory=True))
     async with contextlib.AsyncExitStack() as ends:
-        ends.push_async_callback(parts.messages.aclose)
-        ends.push_async_callback(parts.sampler.close)
-        await ends.enter_async_context(_metrics_server(settings, parts.metrics))
+        ends.push_async_callback(messages.aclose)
+        ends.push_async_callback(sampler.close)
+        await ends.enter_async_context(_metrics_server(settings, metrics))
         group = await ends.enter_async_context(tasks_until(stop))
-        _start(group, "observer", parts.observer.run)
-        _start(group, "messages of the broker", lambda: parts.observer.listen(parts.messages))
+        _start(group, "observer", observer.run)
+        _start(group, "messages of the broker", lambda: observer.listen(messages))
         _start(group, "acknowledger", parts.acknowledger.run)
-        _start(group, "glances", parts.glances.run)
-        _start(group, "XID errors", parts.xids.run)
-        _start(group, "measurer", parts.measurer.run)
-        _start(group, "publisher", parts.publisher.run)
+        poll = MemoryPoll(sampler, wakened.set)
+        _start(group, "poll of memory", poll.run)
+        _start(group, "XID errors", XidListener(observer.xid_seen).run)
+        _start(group, "measurer", measurer.run)
+        _start(group, "publisher", lambda: publisher.run(listeners))
         if settings.kubeconfig:
             _start(group, "advertiser", parts.advertiser.run)
         log.info("monitoring", **_shown(settings, identity))

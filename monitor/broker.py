@@ -5,6 +5,7 @@ Neither ever waits in the monitor's loop. Each has a task of its own, which send
 
 import asyncio
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from plimsoll.events import Gpu, Task
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.log import get_logger
+from plimsoll.part.times import rfc3339
 
 ACKNOWLEDGE_S: Final = 0.5
 """Seconds between two acknowledgements, at least: one covers all announcements before it, and each costs the broker a
@@ -72,15 +74,17 @@ class Measurer:
     attempt a second to open its socket.
     """
 
-    def __init__(self, root: Path, presence: Callable[[bool], None]) -> None:
+    def __init__(self, root: Path, changed: Callable[[], None]) -> None:
         """Begin.
 
         Args:
             root: the broker's root directory.
-            presence: called after each attempt, with whether the broker is there.
+            changed: called when the broker went away, or came back.
         """
+        self.away_since: str | None = None
+        """When the broker went away (RFC 3339); None while it takes measurements, and before the first one."""
         self._client = BrokerClient(root, timeout_s=AWAY_S)
-        self._presence = presence
+        self._changed = changed
         self._newest: Measured | None = None
         self._health: tuple[GpuHealth, ...] = ()
         self._wakened = asyncio.Event()
@@ -106,10 +110,21 @@ class Measurer:
                 await self._wakened.wait()
                 self._wakened.clear()
                 assert self._newest is not None
-                self._presence(await self._sent(self._newest))
+                self._note(is_there=await self._sent(self._newest))
                 await asyncio.sleep(MEASURE_S)
         finally:
             await self._client.close()
+
+    def _note(self, *, is_there: bool) -> None:
+        if is_there == (self.away_since is None):
+            return
+        if is_there:
+            self.away_since = None
+            log.info("the broker is there again")
+        else:
+            self.away_since = rfc3339(datetime.now(UTC))
+            log.warning("the broker is away", effect="the last memory limits hold, no shares are kept")
+        self._changed()  # either is worth a report
 
     async def _sent(self, newest: Measured) -> bool:
         try:

@@ -1,20 +1,27 @@
-"""The GPUs as the driver described them last, and the time of the next reading of their utilisation."""
+"""The last answers of the driver: the GPUs with their utilisation and health, and the node's hardware."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from monitor.core.idle import IdleMeters
-from monitor.sampler import NodeSample
+from monitor.sampler import Hardware, NodeSample, Sampler
+from plimsoll.gpu_events import NodeInfo
 from plimsoll.gpu_health import DriverView
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.nvml.readings import GpuReading, HealthReading, XidSeen
+
+EVERY_S: Final = 3600.0
+"""Heartbeats fill a stream of 1 GiB in some six hours at 1000 nodes. This is one message beside 60 of theirs, and
+costs little."""
+
+_Gpus = tuple[tuple[GpuUuid, int], ...]
 
 UTILISATION_S: Final = 5.0
 """Seconds between two readings of the GPUs' utilisation. The driver keeps samples for longer than that."""
 
 
 class GpuReadings:
-    """The last answers of the driver.
+    """The GPUs as the driver described them last, and the time of the next reading of their utilisation.
 
     Attributes:
         gpus: the GPUs as last read; empty while no driver answers.
@@ -79,3 +86,53 @@ def driver_view(
         session=sample.session,
         divided=sample.divided,
     )
+
+
+class Informer:
+    """Knows which `node.info` was published, and when another one is due: at the start, after a change, each hour.
+
+    What always holds: the newest `node.info` of a node that runs is in the stream. Subscribers that come later read
+    it as the last message of its subject; without the hourly repetition the stream's limits of size and age would
+    drop it.
+    """
+
+    def __init__(self, node: NodeName, heartbeat_s: float, sampler: Sampler) -> None:
+        self._node = node
+        self._heartbeat_s = heartbeat_s
+        self._sampler = sampler
+        self._read: tuple[_Gpus, Hardware] | None = None
+        self._published: NodeInfo | None = None
+        self._due_s = 0.0
+
+    async def due(
+        self, readings: Iterable[GpuReading], labels: dict[str, str], now_s: float
+    ) -> NodeInfo | None:
+        """The `node.info` to publish now; None if the last one holds, and is not older than an hour.
+
+        The hardware is read when the GPUs have changed, and once an hour: a link may be down since.
+
+        Args:
+            readings: the GPUs that answered now.
+            labels: the node's labels by GPU feature discovery.
+            now_s: monotonic clock.
+
+        Raises:
+            NvmlAwayError: see `Sampler.hardware`.
+        """
+        gpus = tuple((one.uuid, one.index) for one in readings)
+        is_due = now_s >= self._due_s
+        if self._read is None or self._read[0] != gpus or is_due:
+            self._read = gpus, await self._sampler.hardware({uuid for uuid, _ in gpus})
+        hardware = self._read[1]
+        info = NodeInfo(
+            node=self._node,
+            heartbeat_s=self._heartbeat_s,
+            driver=hardware.driver,
+            gpus=hardware.gpus,
+            labels=labels,
+        )
+        return info if is_due or info != self._published else None
+
+    def stored(self, info: NodeInfo, now_s: float) -> None:
+        """The event is on disk."""
+        self._published, self._due_s = info, now_s + EVERY_S

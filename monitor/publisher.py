@@ -119,11 +119,12 @@ def _limits(of_server: int, of_stream: int | None) -> _Limits:
 class Publisher:
     """Empties the outbox into JetStream. `run` it as a task, and `wake` it when something was stored."""
 
-    def __init__(self, target: StreamTarget, store: Store, listeners: PublisherListeners) -> None:
+    _listeners: PublisherListeners
+
+    def __init__(self, target: StreamTarget, store: Store) -> None:
         """Publish `store`'s events to `target`."""
         self._target = target
         self._store = store
-        self._listeners = listeners
         self._options: dict[str, Any] = {}
         self._epoch_checked = False
         # None once reports of another monitor may have been missed: then the next start reads on from the last one.
@@ -147,8 +148,9 @@ class Publisher:
         """Publish now: events were stored."""
         self._wakened.set()
 
-    async def run(self) -> None:
+    async def run(self, listeners: PublisherListeners) -> None:
         """Publish for ever. Cancelling keeps unacknowledged events for the next start."""
+        self._listeners = listeners
         self._options = await asyncio.to_thread(self._target.access.options)
         # We make the client before it connects: `nats.connect`, cancelled meanwhile, would leave a connection open.
         client, pauses = BusClient(), Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)

@@ -71,11 +71,14 @@ def described() -> dict[str, tuple[Described, ...]]:
 
 def _registries() -> dict[str, CollectorRegistry]:
     """The registry of each part, with all collectors that it can have, and no samples."""
-    nothing = monitor.metrics.Sources(lambda: (0, 0, 0, 0), lambda: None, lambda: True, dict, dict)
-    node = CollectorRegistry()
-    of_node = monitor.metrics.NodeMetrics(NodeName("node"), nothing)
-    of_node.driver_called("any", 0.0)  # a histogram within a collector shows its labels by a sample
-    node.register(of_node)
+    store = SimpleNamespace(waiting_count=0, waiting_bytes=0, dropped_count=0, failures_count=0)
+    publisher, measurer = (
+        SimpleNamespace(is_reachable=None, dropped_count=0),
+        SimpleNamespace(away_since=None),
+    )
+    of_node = monitor.metrics.NodeMetrics(
+        NodeName("node"), cast("Any", store), cast("Any", publisher), cast("Any", measurer)
+    )
     broker = CollectorRegistry()
     # Without a container, the collector reads only these attributes of its engine.
     node_core = SimpleNamespace(
@@ -96,7 +99,7 @@ def _registries() -> dict[str, CollectorRegistry]:
     reader = SimpleNamespace(silent_s=lambda: 0.0, damaged=0)
     alerts.register(AlertMetrics(cast("Any", reader), (), dict))
     return {
-        "monitor": node,
+        "monitor": of_node.registry,
         "broker": broker,
         "placer": placing,
         "webhook": placer.webhook.metrics.WebhookMetrics().registry,

@@ -34,7 +34,7 @@ from hook.broker.files.work import BrokerFiles
 from hook.broker.gpu_health import struck
 from hook.broker.layouts import Layouts
 from hook.broker.measurements import Measurements
-from hook.broker.processes import in_first_pid_namespace
+from hook.broker.proc import in_first_pid_namespace
 from hook.broker.settings import Settings, check_node
 from hook.broker.shares.gate_files import check_machine
 from hook.broker.shares.utilisation import Utilisation
@@ -155,7 +155,7 @@ def _start_tasks(
     volumes: InlineVolumes | None,
 ) -> None:
     """Start the tasks that the settings ask for."""
-    start_task(_audit(engine), "audit")
+    start_task(_survey(engine), "audit")
     start_task(engine.driver_lines.run(AUDIT_S), "lines in the driver")
     start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
     if settings.measure:
@@ -211,7 +211,7 @@ async def _listen_for_xids(engine: Engine, start_task: StartTask) -> None:
         start_task(engine.judge(struck(seen)), "judge an XID error")
 
     # Imported in a thread, like the metrics: `pynvml` is slow to import.
-    listener = await asyncio.to_thread(importlib.import_module, "plimsoll.nvml.xid_listener")
+    listener = await asyncio.to_thread(importlib.import_module, "plimsoll.nvml.xids")
     await listener.XidListener(take).run()
 
 
@@ -265,7 +265,7 @@ async def _until_removed(file: Path) -> None:
             _log.debug("control_socket_not_seen", problem=str(error))
 
 
-async def _audit(engine: Engine) -> None:
+async def _survey(engine: Engine) -> None:
     """Survey every container now and then, for changes that no event reported."""
     while True:
         await asyncio.sleep(AUDIT_S)

@@ -14,7 +14,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, Final
 from hook.broker.core.enforcement import (
     BY_DRIVER,
     EnforcementName,
-    container_limits,
+    driver_limits,
     has_cgroup,
-    pod_limits,
-    without_limits,
 )
 from hook.broker.core.node import Node
 from plimsoll.broker.wire import GpuEnforcement, Register
@@ -259,19 +257,18 @@ class DriverLines:
         try:
             lines = await self._driver.ask(partial(_set_all, tuple(wanted), only_raise=only_raise))
         except NvmlAwayError as error:
-            lines = tuple(_failed(line, error) for line in wanted)
+            lines = tuple(replace(line, problem=str(error)) for line in wanted)
         self._take(pod, lines)
 
     def _limits(
         self, pod: Register, groups: Mapping[ContainerName | None, Path]
     ) -> Iterable[tuple[Path, dict[GpuUuid, int | None]]]:
         context_bytes = self._node.audit.context_bytes
-        limits = {None: pod_limits(pod, context_bytes)} | {
-            container.name: container_limits(container, context_bytes) for container in pod.containers
-        }
+        containers = {None: pod.containers} | {one.name: (one,) for one in pod.containers}
         for name, group in groups.items():
-            if name in limits:
-                yield group, limits[name] if self._enforcement in BY_DRIVER else without_limits(limits[name])
+            if name in containers:
+                limits = driver_limits(containers[name], context_bytes)
+                yield group, limits if self._enforcement in BY_DRIVER else dict.fromkeys(limits)
 
     def _take(self, pod: Register, lines: tuple[DriverLine, ...]) -> None:
         """Keep what the driver shows, and log what is new in it."""
@@ -345,9 +342,5 @@ def _set(nvml: "Nvml", line: DriverLine, *, only_raise: bool) -> DriverLine:
             if now.hard_bytes is None and goal_bytes is not None:
                 raise NvmlAwayError("the driver took the limit, and shows none: see its log (dmesg)")
     except NvmlAwayError as error:
-        return _failed(line, error)
-    return DriverLine(line.cgroup, line.gpu, line.wanted_bytes, now.hard_bytes, now.used_bytes)
-
-
-def _failed(line: DriverLine, error: NvmlAwayError) -> DriverLine:
-    return DriverLine(line.cgroup, line.gpu, line.wanted_bytes, problem=str(error))
+        return replace(line, problem=str(error))
+    return replace(line, hard_bytes=now.hard_bytes, used_bytes=now.used_bytes)

@@ -20,10 +20,12 @@ import msgspec
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import DatagramKind
-from hook.broker.core.events import ConnectionClosed, DatagramReceived, Died, Event, Unheld
-from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import (
+from hook.broker.core.events import (
     Append,
+    ConnectionClosed,
+    DatagramReceived,
+    Died,
+    Event,
     Instruction,
     LayOut,
     LogWarning,
@@ -31,7 +33,9 @@ from hook.broker.core.instructions import (
     RemovePod,
     Reply,
     Rewrite,
+    Unheld,
 )
+from hook.broker.core.ids import ContainerKey
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.scheduler import Scheduler
@@ -76,7 +80,7 @@ class Engine:
 
     Attributes:
         node: the broker's knowledge; to be read only.
-        files: the shared files.
+        disk: the broker's files.
         shares: the sharing of compute time; for the loop's thread only.
         driver_lines: the lines in the driver.
         bounded_log: the log for lines that programs and other parts can cause.
@@ -97,8 +101,7 @@ class Engine:
         """The instructions for files that the disk has refused since the start."""
         self.node = node
         self.driver_lines = driver_lines
-        self.files = disk.shared
-        self._journal_file = disk.journal
+        self.disk = disk
         self._files_thread = files_thread
         self._start_task = start_task
         self._turn = asyncio.Lock()
@@ -209,7 +212,7 @@ class Engine:
         """Stop watching processes. The owner of the tasks and threads ends those."""
         self._watcher.close()
         self.shares.close()
-        self._journal_file.close()
+        self.disk.journal.close()
 
     async def _take_or_log(self, event: DatagramReceived | ConnectionClosed | ShareFinding) -> None:
         if isinstance(event, DatagramReceived) and event.datagram.kind is DatagramKind.HELLO:
@@ -233,12 +236,12 @@ class Engine:
         self._start_task(self._take_or_log(event), "announce")
 
     def _on_death(self, key: ProcessKey) -> None:
-        self._start_task(self._bury(key), f"death of {key.pid}")
+        self._start_task(self._end(key), f"death of {key.pid}")
 
-    async def _bury(self, key: ProcessKey) -> None:
+    async def _end(self, key: ProcessKey) -> None:
         for container in self.node.containers_of(key):
             self.shares.died(container, self.node.processes(container)[key])
-        await self._hooks.drain_dead(key.pid, self.node.containers_of(key))
+        await self._hooks.drain(self.node.containers_of(key), key.pid)
         try:
             await self.take(Died(key, time.monotonic()))
         except NotCarriedOutError as error:
@@ -266,7 +269,7 @@ class Engine:
 
     async def _settle(self, instructions: Sequence[Instruction]) -> list[OSError]:
         """Carry out instructions, and then those that follow from their readings; returns the failures."""
-        if self._journal_file.is_behind:
+        if self.disk.journal.is_behind:
             instructions = [self.node.rewrite(), *instructions]
         if not instructions:
             return []
@@ -320,7 +323,7 @@ class Engine:
         """Listen on a container's socket, and schedule its compute time."""
         container = laid_out.container
         if not self._hooks.listens_for(container):
-            directory = self.files.limits_dir(container)
+            directory = self.disk.shared.limits_dir(container)
             try:
                 listener = await self.in_files_thread(partial(bind_hook_socket, directory))
             except OSError as error:

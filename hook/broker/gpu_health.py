@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from hook.broker.files.writing import write_whole
+from hook.broker.files.writing import read_json, write_whole
 from plimsoll import gpu_health
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.gpu_health import HOLD_S, DriverView, GpuRecord, GpuRecords
@@ -35,7 +35,7 @@ XIDS_MAX: Final = 256
 _log: Final = get_logger()
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Content(msgspec.Struct, frozen=True):
     boot_id: str
     records: tuple[GpuRecord, ...]
 
@@ -60,16 +60,10 @@ class GpusHealth:
 
     def restore(self) -> None:
         """Take the conditions of an earlier broker of this boot up again. Blocks."""
-        try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            remedy = "nothing: the GPUs are judged anew; XID errors of earlier are forgotten"
-            _log.warning("gpu_health_damaged", file=str(self._path), problem=str(error), remedy=remedy)
-            return
-        if kept.boot_id == boot_id():
-            self._records = gpu_health.restored(kept.records, time.monotonic())
+        remedy = "nothing: the GPUs are judged anew; XID errors of earlier are forgotten"
+        content = read_json(self._path, _Content, "gpu_health_damaged", remedy)
+        if content is not None and content.boot_id == boot_id():
+            self._records = gpu_health.restored(content.records, time.monotonic())
 
     def take(self, seen: DriverView) -> bool:
         """Judge what the driver shows; returns whether a condition came or went."""
@@ -90,7 +84,7 @@ class GpusHealth:
         """
         # The times of this broker's clock mean nothing to the next one.
         records = tuple(replace(one, seen_s={}) for one in self._records.values())
-        write_whole(self._path, msgspec.json.encode(_Kept(boot_id(), records)), FILE_MODE)
+        write_whole(self._path, msgspec.json.encode(_Content(boot_id(), records)), FILE_MODE)
 
 
 def driver_view(nvml: "Nvml", samples: Sequence[GpuSample]) -> DriverView:

@@ -64,7 +64,7 @@ class Measurements:
         self._engine = engine
         self._driver = driver
         self._seen_seq = 0
-        self._trouble = ""
+        self._problem = ""
         self._judged_s = -PERIOD_S
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class Measurements:
             try:
                 await self._measure()
             except (NvmlAwayError, NotCarriedOutError, OSError) as error:
-                self._is_troubled(error)
+                self._log_problem(error)
                 await asyncio.sleep(RETRY_S if isinstance(error, NvmlAwayError) else PERIOD_S)
             has_come = await self._has_come(PERIOD_S if self._is_idle() else next(pauses))
             while self._is_idle() and not has_come:
@@ -113,21 +113,21 @@ class Measurements:
             await self._engine.judge(seen)
         if measured.gpus:
             await self._engine.take(measured)
-        if self._trouble:
-            self._trouble = ""
+        if self._problem:
+            self._problem = ""
             _log.info("measuring_again", gpus=len(measured.gpus))
 
-    def _is_troubled(self, error: Exception) -> None:
+    def _log_problem(self, error: Exception) -> None:
         """Log a problem, unless it is the same as the last one."""
-        if str(error) != self._trouble:
-            self._trouble = str(error)
+        if str(error) != self._problem:
+            self._problem = str(error)
             effect = "memory that no call requests (contexts, modules) does not count against the lines"
             remedy = (
                 error.remedy or REMEDY
                 if isinstance(error, NvmlAwayError)
                 else "mend that; the broker tries again by itself"
             )
-            _log.warning("not_measured", problem=self._trouble, effect=effect, remedy=remedy)
+            _log.warning("not_measured", problem=self._problem, effect=effect, remedy=remedy)
 
 
 def _pauses() -> Iterator[float]:

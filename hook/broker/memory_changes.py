@@ -13,7 +13,7 @@ from typing import Final
 from hook.broker.core.codec import SLOT_BYTES, ProcessMemory, memory_in
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine
-from hook.broker.shares.work_pages import WorkPage, WorkPages
+from hook.broker.shares.tenants import WorkPage, WorkPages
 from plimsoll.broker.wire import MemoryChange
 from plimsoll.ids import GpuUuid, ProcessKey
 

@@ -89,7 +89,7 @@ class _Uses(Collector):
             key, names = _key(container), _names(container)
             processes.add_metric(names, len(container.processes))
             alive = sum(process.denied_count for process in container.processes)
-            denied.add_metric(names, alive + self._engine.files.denied_by_the_dead(key))
+            denied.add_metric(names, alive + self._engine.disk.shared.denied_by_the_dead(key))
             violated.add_metric(names, measuring.found_count(key, Violated) + findings.overuse[key])
             unenforced.add_metric(names, measuring.found_count(key, Unenforced))
         return processes, denied, violated, unenforced

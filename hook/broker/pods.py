@@ -218,7 +218,7 @@ def _ids(pod: Pod) -> dict[ContainerName, str]:
 
 
 def registration(pod: Pod) -> Register | None:
-    """A bound pod's registration; None for a pod without a GPU.
+    """A bound pod's registration, made from the placer's decision; None for a pod without a GPU.
 
     Raises:
         InputError: the placer's decision cannot be read, or the pod requests a GPU and has none.

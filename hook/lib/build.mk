@@ -13,7 +13,7 @@ HOOK_CC = $(CC_PORTABLE) $(C_FLAGS) $(HARDENED) -D_GNU_SOURCE -I$(HOOK) -Ihook/l
 
 libraries: $(HOOK)/libplimsoll.so $(HOOK)/against-cuda13.so $(HOOK)/other-machine.so
 
-$(HOOK)/pages.h: plimsoll/broker/header.py plimsoll/broker/pages.py plimsoll/cpus.py
+$(HOOK)/pages.h: plimsoll/broker/header.py plimsoll/broker/pages.py plimsoll/broker/datagrams.py plimsoll/cpus.py
 	@mkdir -p $(@D)
 	@$(PYTHON) -m plimsoll.broker.header > $@.new && mv $@.new $@
 

@@ -6,13 +6,13 @@ round's end; where there are many, only the last report carries it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 
+from monitor.core.conditions import PressureChange
 from monitor.core.lifecycle import Fact, TaskLife
-from monitor.core.pressure import PressureChange
 from plimsoll import envelope
 from plimsoll.broker.announcements import Denied, LimitAnnouncement
 from plimsoll.bus.subjects import (
@@ -26,6 +26,7 @@ from plimsoll.bus.subjects import (
 from plimsoll.events import (
     SLOWEST_HEARTBEAT_S,
     TASKS_AT_MOST,
+    Data,
     Foreign,
     Gpu,
     Limit,
@@ -143,35 +144,31 @@ def task_entries(facts: Sequence[tuple[NodeSnapshot, Fact]], seq: int) -> tuple[
 
 def state_entry(snapshot: NodeSnapshot, seq: int) -> Entry:
     """A `node.state` event: the state alone."""
-    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "state", snapshot.epoch, seq)
-    body = envelope.encode(
-        "node.state", event_id, snapshot.source, snapshot.time, Report(state=snapshot.state(seq))
+    parts = (snapshot.node, "state", snapshot.epoch, seq)
+    entry = _entry(
+        snapshot, "node.state", state_subject(snapshot.node), Report(state=snapshot.state(seq)), parts
     )
-    return Entry(event_id, state_subject(snapshot.node), body, carries_state=True, is_state=True)
+    return replace(entry, carries_state=True, is_state=True)
 
 
 def foreign_entry(snapshot: NodeSnapshot, foreign: Foreign) -> Entry:
     """A `node.foreign` event: another monitor reports under this node's name."""
     parts = (foreign.node, "foreign", foreign.epoch, foreign.foreign_epoch, snapshot.time)
-    event_id = envelope.fact_id(snapshot.boot_id, *parts)
-    body = envelope.encode("node.foreign", event_id, snapshot.source, snapshot.time, foreign)
-    return Entry(event_id, foreign_subject(foreign.node), body)
+    return _entry(snapshot, "node.foreign", foreign_subject(foreign.node), foreign, parts)
 
 
 def health_entry(snapshot: NodeSnapshot, change: HealthTransition) -> Entry:
     """A `gpu.health` event: a GPU's conditions changed."""
     fields = {name: getattr(change.health, name) for name in change.health.__struct_fields__}
     data = HealthChange(node=snapshot.node, before=change.before, **fields)
-    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "health", data.gpu, snapshot.time)
-    body = envelope.encode("gpu.health", event_id, snapshot.source, snapshot.time, data)
-    return Entry(event_id, gpu_subject("health", snapshot.node), body)
+    parts = (snapshot.node, "health", data.gpu, snapshot.time)
+    return _entry(snapshot, "gpu.health", gpu_subject("health", snapshot.node), data, parts)
 
 
 def info_entry(snapshot: NodeSnapshot, info: NodeInfo) -> Entry:
     """A `node.info` event: the node's hardware."""
-    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "info", snapshot.time)
-    body = envelope.encode("node.info", event_id, snapshot.source, snapshot.time, info)
-    return Entry(event_id, info_subject(snapshot.node), body)
+    parts = (snapshot.node, "info", snapshot.time)
+    return _entry(snapshot, "node.info", info_subject(snapshot.node), info, parts)
 
 
 def pressure_entry(snapshot: NodeSnapshot, change: PressureChange) -> Entry:
@@ -187,9 +184,8 @@ def pressure_entry(snapshot: NodeSnapshot, change: PressureChange) -> Entry:
         free_bytes=gpu.usable_bytes - gpu.used_bytes,
         limit_bytes=change.limit_bytes,
     )
-    event_id = envelope.fact_id(snapshot.boot_id, snapshot.node, "pressure", gpu.uuid, snapshot.time)
-    body = envelope.encode("gpu.pressure", event_id, snapshot.source, snapshot.time, data)
-    return Entry(event_id, gpu_subject("pressure", snapshot.node), body)
+    parts = (snapshot.node, "pressure", gpu.uuid, snapshot.time)
+    return _entry(snapshot, "gpu.pressure", gpu_subject("pressure", snapshot.node), data, parts)
 
 
 def limit_entry(snapshot: NodeSnapshot, announcement: LimitAnnouncement) -> Entry:
@@ -202,7 +198,7 @@ def limit_entry(snapshot: NodeSnapshot, announcement: LimitAnnouncement) -> Entr
     # Every other field has the same name in the event.
     data = msgspec.convert({**fields, text: announcement.text, "node": snapshot.node}, Limit)
     parts = [fields[name] for name in ("pid", "start_ticks", "gpu", "what", "seq", "time")]
-    return _limit_entry(snapshot, announcement.what, data, announcement.time, parts)
+    return _limit_entry(replace(snapshot, time=announcement.time), announcement.what, data, parts)
 
 
 def unwatched_entry(snapshot: NodeSnapshot, life: TaskLife) -> Entry:
@@ -225,18 +221,23 @@ def unwatched_entry(snapshot: NodeSnapshot, life: TaskLife) -> Entry:
         broker_away=True,
     )
     parts = (task.pid, task.start_ticks, task.gpu, "unenforced", "away", snapshot.broker_away_since)
-    return _limit_entry(snapshot, "unenforced", data, snapshot.time, parts)
+    return _limit_entry(snapshot, "unenforced", data, parts)
 
 
-def _limit_entry(snapshot: NodeSnapshot, what: str, data: Limit, time: str, parts: Iterable[object]) -> Entry:
-    event_id = envelope.fact_id(snapshot.boot_id, *parts)
-    body = envelope.encode(f"limit.{what}", event_id, snapshot.source, time, data)
-    return Entry(event_id, limit_subject(what, snapshot.node), body, limit=what)
+def _limit_entry(snapshot: NodeSnapshot, what: str, data: Limit, parts: Iterable[object]) -> Entry:
+    entry = _entry(snapshot, f"limit.{what}", limit_subject(what, snapshot.node), data, parts)
+    return replace(entry, limit=what)
 
 
 def _task_entry(snapshot: NodeSnapshot, fact: Fact, state: NodeState) -> Entry:
     task, what = fact.life.task, fact.phase.value
-    event_id = envelope.fact_id(snapshot.boot_id, task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
+    parts = (task.pid, task.start_ticks, task.gpu, what, fact.ordinal)
     report = Report(state=state, task=task)
-    body = envelope.encode(f"task.{what}", event_id, snapshot.source, snapshot.time, report)
-    return Entry(event_id, task_subject(what, snapshot.node), body, carries_state=not state.is_omitted)
+    entry = _entry(snapshot, f"task.{what}", task_subject(what, snapshot.node), report, parts)
+    return replace(entry, carries_state=not state.is_omitted)
+
+
+def _entry(snapshot: NodeSnapshot, kind: str, subject: str, data: Data, parts: Iterable[object]) -> Entry:
+    """An event of this kind, whose id is a function of the boot and these parts of the fact."""
+    event_id = envelope.fact_id(snapshot.boot_id, *parts)
+    return Entry(event_id, subject, envelope.encode(kind, event_id, snapshot.source, snapshot.time, data))

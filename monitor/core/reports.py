@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from monitor.core import node_state
-from monitor.core.conditions import ConditionChanges
+from monitor.core.conditions import ConditionChanges, Short
 from monitor.core.entries import (
     Entry,
     NodeSnapshot,
@@ -28,7 +28,6 @@ from monitor.core.entries import (
 from monitor.core.lifecycle import Fact, TaskKey, TaskLife
 from monitor.core.node_state import Thresholds, is_state_due
 from monitor.core.observation import Findings
-from monitor.core.pressure import Short
 from monitor.core.tasks import ROUND_EVENTS, Tasks
 from plimsoll.events import Foreign, Gpu
 from plimsoll.gpu_events import GpuHealth, NodeInfo
@@ -144,13 +143,10 @@ class Reports:
         """Publish the node's hardware with the next batch."""
         self._info = info
 
-    def broker_left(self, time: str) -> None:
-        """The broker went away; `time` (RFC 3339) distinguishes this outage from another."""
-        self._away_since, self._named_unwatched = time, frozenset()
-
-    def broker_returned(self) -> None:
-        """The broker is there again."""
-        self._away_since, self._named_unwatched = None, frozenset()
+    def broker_away(self, since: str | None) -> None:
+        """The broker is away since this time (RFC 3339), by which outages differ; None while it is there."""
+        if since != self._away_since:
+            self._away_since, self._named_unwatched = since, frozenset()
 
     def batch(
         self,
@@ -243,8 +239,7 @@ class Reports:
         if batch.epoch == self.epoch and (batch.seq > self._seq or batch.replaces_state):
             self._seq, self._last_gpus, self._last_s = batch.seq, batch.gpus, batch.now_s
             self._last_conditions = batch.conditions
-        if self._away_since is not None:  # the broker may have returned while the batch was being stored
-            self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()
+        self._named_unwatched = self._named_unwatched.union(batch.unwatched) & lives.keys()
 
 
 def _condition_entries(snapshot: NodeSnapshot, changes: ConditionChanges) -> tuple[Entry, ...]:

@@ -18,25 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from plimsoll.broker import wire
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.connection import FIRST_PAUSE_S, LONGEST_PAUSE_S, Connection, DamagedError, LostError
-from plimsoll.broker.wire import (
-    CONTROL_NAME,
-    Acknowledge,
-    BrokerAnswer,
-    BrokerRequest,
-    Describe,
-    Description,
-    Done,
-    GpusRead,
-    Measured,
-    MemoryChange,
-    ReadGpus,
-    Refused,
-    Register,
-    Registered,
-    Unregister,
-)
 from plimsoll.ids import PodUid
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.errors import PlimsollError
@@ -103,7 +87,7 @@ class BrokerClient:
         if connection is not None:
             await connection.close()
 
-    async def register(self, request: Register) -> Registered:
+    async def register(self, request: wire.Register) -> wire.Registered:
         """Make a pod's directories, or change its lines in place; repeatable.
 
         Returns:
@@ -113,7 +97,7 @@ class BrokerClient:
             RefusedError: the request cannot work; the message says why, and the remedy.
             BrokerAwayError: no answer in time.
         """
-        return await self._ask(request, Registered)
+        return await self._ask(request, wire.Registered)
 
     async def unregister(self, pod: PodUid) -> None:
         """Remove a pod's directories once none of its processes lives; an unknown pod is fine.
@@ -122,24 +106,24 @@ class BrokerClient:
             RefusedError: the request cannot work.
             BrokerAwayError: no answer in time.
         """
-        await self._ask(Unregister(pod=pod), Done)
+        await self._ask(wire.Unregister(pod=pod), wire.Done)
 
-    async def describe(self) -> Description:
+    async def describe(self) -> wire.Description:
         """The registered containers, and the memory that each process holds.
 
         Raises:
             BrokerAwayError: no answer in time.
         """
-        return await self._ask(Describe(), Description)
+        return await self._ask(wire.Describe(), wire.Description)
 
-    async def read_gpus(self) -> GpusRead:
+    async def read_gpus(self) -> wire.GpusRead:
         """The machine's GPUs now, as the broker reads them by NVML.
 
         Raises:
             RefusedError: there is no driver.
             BrokerAwayError: no answer in time.
         """
-        return await self._ask(ReadGpus(), GpusRead)
+        return await self._ask(wire.ReadGpus(), wire.GpusRead)
 
     async def acknowledge(self, seq: int) -> None:
         """Let the broker forget every announcement up to and including `seq`.
@@ -150,18 +134,18 @@ class BrokerClient:
             RefusedError: `seq` is greater than the newest announcement's.
             BrokerAwayError: no answer in time.
         """
-        await self._ask(Acknowledge(seq=seq), Done)
+        await self._ask(wire.Acknowledge(seq=seq), wire.Done)
 
-    async def measure(self, measured: Measured) -> None:
+    async def measure(self, measured: wire.Measured) -> None:
         """Send NVML's measurement, which the broker compares with the processes' own counts.
 
         Raises:
             RefusedError: the broker could not take this measurement in; a later one may succeed.
             BrokerAwayError: no answer in time.
         """
-        await self._ask(measured, Done)
+        await self._ask(measured, wire.Done)
 
-    async def _ask(self, request: BrokerRequest, kind: type[T]) -> T:
+    async def _ask(self, request: wire.BrokerRequest, kind: type[T]) -> T:
         async with self._within_timeout(f"answer {type(request).__name__}"), self._turn:
             while True:
                 connection = await self._connected()
@@ -198,7 +182,7 @@ class BrokerClient:
                 yield
         except TimeoutError as error:
             raise BrokerAwayError(
-                f"the broker at {self._root / CONTROL_NAME} did not {what} in {self._timeout_s} s: {self._why()}"
+                f"the broker at {self._root / wire.CONTROL_NAME} did not {what} in {self._timeout_s} s: {self._why()}"
             ) from error
 
     def _why(self) -> str:
@@ -221,8 +205,8 @@ class BrokerClient:
         return f"its process {pid} stands still or is busy; look into its log"
 
 
-def _expect(answer: BrokerAnswer | MemoryChange | Announcement, kind: type[T]) -> T:
-    if isinstance(answer, Refused):
+def _expect(answer: wire.BrokerAnswer | wire.MemoryChange | Announcement, kind: type[T]) -> T:
+    if isinstance(answer, wire.Refused):
         raise RefusedError(answer.message)
     assert isinstance(answer, kind), f"asked for {kind.__name__}, was answered {answer}"
     return answer

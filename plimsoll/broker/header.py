@@ -1,10 +1,10 @@
-"""Writes the C header of `pages`: `python -m plimsoll.broker.header > pages.h`."""
+"""Writes the C header of `pages` and `datagrams`: `python -m plimsoll.broker.header > pages.h`."""
 
 import ctypes
 import sys
 from typing import Final, cast
 
-from plimsoll.broker import pages
+from plimsoll.broker import datagrams, pages
 
 _C_TYPES: Final = {
     ctypes.c_uint16: "uint16_t",
@@ -13,8 +13,10 @@ _C_TYPES: Final = {
     ctypes.c_char: "char",
 }
 
+_DEFINED: Final = vars(pages) | vars(datagrams)
+
 _STRUCTURES: Final = [
-    one for one in vars(pages).values() if isinstance(one, type) and issubclass(one, ctypes.Structure)
+    one for one in _DEFINED.values() if isinstance(one, type) and issubclass(one, ctypes.Structure)
 ]
 """All of them, each after those that it contains, as Python wants it too."""
 
@@ -54,15 +56,15 @@ def _constants() -> dict[str, str]:
         f"PLIMSOLL_{name}": f'"{value}"'
         if isinstance(value, str)
         else f"{value:#x}u{'ll' * (value >> 32 > 0)}"
-        for name, value in vars(pages).items()
+        for name, value in _DEFINED.items()
         if name.isupper() and not name.startswith("_") and isinstance(value, str | int)
     }
 
 
 def header() -> str:
-    """The C header with every constant, structure, size and offset of `pages`."""
+    """The C header with every constant, structure, size and offset of `pages` and `datagrams`."""
     lines = [
-        "/* Written by `python -m plimsoll.broker.header`: do not edit. `pages` has the meanings. */",
+        "/* Written by `python -m plimsoll.broker.header`: do not edit. `pages` and `datagrams` say more. */",
         "#ifndef PLIMSOLL_PAGES_H",
         "#define PLIMSOLL_PAGES_H",
         "#include <stddef.h>",

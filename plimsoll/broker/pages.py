@@ -2,8 +2,8 @@
 
 The broker makes two directories per container. The first is mounted read-only. It has `limits`, `measured`, `gate`,
 the socket `hook.sock`, `ld.so.preload`, and `cpus` where the container is bound to CPUs. The second is writable and
-has `counts`. `python -m plimsoll.broker.header > pages.h` writes the C header from the structures below, with a
-static assertion for every offset, so the two languages cannot drift apart.
+has `counts`. `python -m plimsoll.broker.header > pages.h` writes the C header from the structures here and in
+`datagrams`, with a static assertion for every offset, so the two languages cannot drift apart.
 
 What always holds:
 
@@ -69,7 +69,6 @@ LIMITS_MAGIC: Final = 0x314D494C4D494C50  # "PLIMLIM1", little-endian
 COUNTS_MAGIC: Final = 0x31544E434D494C50  # "PLIMCNT1"
 GATE_MAGIC: Final = 0x315441474D494C50  # "PLIMGAT1"
 CPUS_MAGIC: Final = 0x315550434D494C50  # "PLIMCPU1"
-MESSAGE_MAGIC: Final = 0x314D4C50  # "PLM1"
 VERSION: Final = 2
 
 LIMITS_NAME: Final = "limits"
@@ -94,32 +93,6 @@ FLAG_WHOLE_GPUS: Final = 1
 
 FLAG_BEST_EFFORT: Final = 2
 """The container declared no memory: `line_bytes` is the memory that promises leave free, and may sink later."""
-
-KIND_HELLO: Final = 1
-"""A process claimed slot `slot` of `counts`. Sent once per process, before its first allocation."""
-
-KIND_CONTEXT: Final = 2
-"""A process made its first context on GPU `gpu_uuid`; NVML lists it from now on."""
-
-KIND_DENIED: Final = 3
-"""The library refused `requested_bytes` on `gpu_uuid`, where `used_bytes` of `line_bytes` were in use."""
-
-KIND_UNKNOWN: Final = 4
-"""The program looked up the driver function `text`, which the library does not know. The lookup passed through."""
-
-KIND_WAIT: Final = 5
-"""`requested_bytes` on `gpu_uuid` are within the line but past `granted_bytes`. The sender keeps this connection open
-and waits on it for one answer, `KIND_GRANTED` or `KIND_REFUSED`. Closing the connection ends the wait."""
-
-KIND_GRANTED: Final = 6
-"""Answer: `granted_bytes` was raised; try again. Another process of the container may have been faster: then wait
-again."""
-
-KIND_REFUSED: Final = 7
-"""Answer: this wait would never end, for the reason in `text`. The allocation fails like one past the line."""
-
-KIND_FREED: Final = 8
-"""A process freed memory on `gpu_uuid`, where `is_wanted` said that another allocation waits for memory."""
 
 EXPORT_LIVE: Final = 1
 """The exporter holds the memory, which is in its word."""
@@ -163,23 +136,17 @@ class GpuLimit(ctypes.LittleEndianStructure):
     _fields_ = (
         ("uuid", ctypes.c_char * UUID_BYTES),
         ("line_bytes", ctypes.c_uint64),  # the declared memory, which the container never passes
-        (
-            "granted_bytes",
-            ctypes.c_uint64,
-        ),  # up to here without asking the broker; = line unless overcommitted
-        (
-            "context_bytes",
-            ctypes.c_uint64,
-        ),  # what a new context of a process costs here; 0 = not yet measured
+        # Up to here without asking the broker; = line unless overcommitted
+        ("granted_bytes", ctypes.c_uint64),
+        # What a new context of a process costs here; 0 = not yet measured
+        ("context_bytes", ctypes.c_uint64),
         ("share_pct", ctypes.c_uint32),  # compute time guaranteed
         ("limit_pct", ctypes.c_uint32),  # compute time at most
         # Memory that NVML shows for this container's processes past their own words (modules, contexts older than
         # `context_bytes`, memory kept by pools), as last measured. It counts against line and grant.
         ("excess_bytes", ctypes.c_uint64),
-        (
-            "is_wanted",
-            ctypes.c_uint64,
-        ),  # not 0: an allocation waits for memory here; report each free (KIND_FREED)
+        # Not 0: an allocation waits for memory here; report each free (KIND_FREED)
+        ("is_wanted", ctypes.c_uint64),
         # not 0: NVML's figures for this GPU reach the broker, so a context of unknown cost is soon measured
         ("is_measured", ctypes.c_uint64),
         ("reserved", ctypes.c_uint64 * 3),
@@ -213,10 +180,8 @@ class Cpus(ctypes.LittleEndianStructure):
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
         ("size", ctypes.c_uint32),
-        (
-            "words",
-            ctypes.c_uint64 * (MOST_CPUS // 64),
-        ),  # bit n of word m: CPU 64 m + n, as Linux numbers them
+        # Bit n of word m: CPU 64 m + n, as Linux numbers them
+        ("words", ctypes.c_uint64 * (MOST_CPUS // 64)),
     )
 
 
@@ -232,10 +197,8 @@ class Work(ctypes.LittleEndianStructure):
     _pack_ = 8
     _fields_ = (
         ("settled", ctypes.c_uint64),
-        (
-            "launched_ns",
-            ctypes.c_uint64,
-        ),  # the machine's clock at the start of the unfinished burst; 0 for none
+        # The machine's clock at the start of the unfinished burst; 0 for none
+        ("launched_ns", ctypes.c_uint64),
         ("executed_ns", ctypes.c_uint64),  # when the GPU began to execute that burst; 0 while not known
         ("unfinished_ns", ctypes.c_uint64),  # the length of all ended bursts, from launch to end
         ("sure_ns", ctypes.c_uint64),  # ended bursts: the first `Gate.slice_us` of each burst's execution
@@ -244,10 +207,8 @@ class Work(ctypes.LittleEndianStructure):
         # The words below stand by themselves.
         ("queued_ns", ctypes.c_uint64),  # the library's estimate of the unfinished work's execution time
         ("standing", ctypes.c_uint64),  # threads that stand at the gate to launch here
-        (
-            "looked_ns",
-            ctypes.c_uint64,
-        ),  # the machine's clock when the process last checked its unfinished work
+        # The machine's clock when the process last checked its unfinished work
+        ("looked_ns", ctypes.c_uint64),
     )
 
 
@@ -383,10 +344,8 @@ class Gate(ctypes.LittleEndianStructure):
         ("version", ctypes.c_uint32),
         ("size", ctypes.c_uint32),
         ("word", ctypes.c_uint32),  # futex: GATE_OPEN, _METERED or _SHUT; a count of changes above
-        (
-            "sharers",
-            ctypes.c_uint32,
-        ),  # processes that lately had work on one of these GPUs, the largest number; at least 1
+        # Processes that lately had work on one of these GPUs, the largest number; at least 1
+        ("sharers", ctypes.c_uint32),
         # The machine's clock at the latest beat; the broker writes it four times a second while a launch may stand
         # here. See LOST_NS and LATE_NS.
         ("beat_ns", ctypes.c_uint64),
@@ -395,28 +354,4 @@ class Gate(ctypes.LittleEndianStructure):
         ("slice_us", ctypes.c_uint32),  # the hardware's time slice for each process with work, round robin
         ("reserved32", ctypes.c_uint32),
         ("reserved", ctypes.c_uint64 * 9),
-    )
-
-
-class Message(ctypes.LittleEndianStructure):
-    """A datagram from the library to the broker over `hook.sock` (SOCK_SEQPACKET).
-
-    The message does not name its sender: the socket's directory gives the container, the kernel
-    (SO_PEERCRED) the process.
-    """
-
-    _pack_ = 8
-    _fields_ = (
-        ("magic", ctypes.c_uint32),
-        ("version", ctypes.c_uint16),
-        ("kind", ctypes.c_uint16),
-        ("slot", ctypes.c_uint32),
-        ("reserved32", ctypes.c_uint32),
-        ("owner", ctypes.c_uint64),
-        ("requested_bytes", ctypes.c_uint64),
-        ("used_bytes", ctypes.c_uint64),
-        ("line_bytes", ctypes.c_uint64),
-        ("gpu_uuid", ctypes.c_char * UUID_BYTES),
-        ("text", ctypes.c_char * 64),
-        ("reserved", ctypes.c_uint64 * 12),
     )

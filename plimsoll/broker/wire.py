@@ -64,8 +64,7 @@ class Register(Struct, frozen=True, kw_only=True, tag="register"):
     """Make directories for a pod's containers; a second request with other lines changes them in place.
 
     Attributes:
-        gpu_name: the name of its GPU, see `plimsoll.demand.PodDemand`; None for a pod without one. Brokers of earlier
-            versions ignore it.
+        gpu_name: the name of its GPU, see `plimsoll.demand.PodDemand`; None for a pod without one.
         runner: the `plimsoll run` whose descendants are the pod's processes. A second request without it changes
             nothing.
     """
@@ -173,7 +172,7 @@ class Measured(Struct, frozen=True, kw_only=True, tag="measured"):
     Attributes:
         began_ns: the machine's clock just before NVML was read. If a process changed its words in `counts` since
             then, its words and this measurement are not compared.
-        health: the GPUs that are not healthy. Monitors of earlier versions send none.
+        health: the GPUs that are not healthy.
     """
 
     began_ns: int

@@ -11,8 +11,7 @@ from typing import Any, Final
 import pynvml
 
 from plimsoll.ids import GpuUuid
-from plimsoll.nvml.answers import away
-from plimsoll.nvml.calls import Calls
+from plimsoll.nvml.calls import Calls, away
 from plimsoll.part.log import get_logger
 
 _UNKNOWN: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})

@@ -6,9 +6,6 @@ What always holds:
   anyway.
 * A GPU that fails (fallen off the bus, being reset) is left out of a reading and does not spoil the others.
 * A missing driver raises `NvmlAwayError`, and the caller tries again later: a node may get its driver after us.
-
-Graphics process lists are not read. Others measured 4.5 ms a call, forty times the compute list's, and graphics
-processes hold no CUDA context. Their memory is in the GPU's used bytes all the same.
 """
 
 import time
@@ -21,9 +18,8 @@ import pynvml
 
 from plimsoll.gpu_events import GpuInfo
 from plimsoll.ids import GpuUuid
-from plimsoll.nvml import hardware, health, limits, memory
-from plimsoll.nvml.answers import DRIVER_GONE, away, offered
-from plimsoll.nvml.calls import Calls, Took, ignore
+from plimsoll.nvml import hardware, limits, queries
+from plimsoll.nvml.calls import DRIVER_GONE, Calls, Took, away, ignore
 from plimsoll.nvml.devices import Card, Device, open_cards, relisted
 from plimsoll.nvml.limits import MemoryLimit
 from plimsoll.nvml.readings import (
@@ -40,9 +36,6 @@ T = TypeVar("T")
 RELIST_S: Final = 5.0
 """Seconds between two readings of the instances of a card in MIG mode. When an instance stops answering, the
 instances are read at once."""
-
-_LISTS: Final = 3
-"""Attempts to read a list of processes that grows between the two calls that read it."""
 
 log = get_logger()
 
@@ -88,12 +81,12 @@ class Nvml:
         """
 
         def sample(device: Device) -> GpuSample:
-            reading, processes = memory.read(device), _processes(device)
+            reading, processes = queries.memory(device), queries.processes(device)
             found = GpuSample(reading, processes or {}, (), lists_processes=processes is not None)
             if since_us is None:
                 return found
             since = since_us.get(device.uuid, 0)
-            busy, traffic = _utilisation(device, since), _memory_traffic(device, since)
+            busy, traffic = queries.utilisation(device, since), queries.memory_traffic(device, since)
             return replace(found, utilisation=busy, memory_traffic=traffic)
 
         return tuple(self._read(sample).values())
@@ -104,7 +97,7 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        return self._read(lambda device: memory.read(device).used_bytes)
+        return self._read(lambda device: queries.memory(device).used_bytes)
 
     def usage(
         self, since_us: Mapping[GpuUuid, int], earliest_us: int
@@ -119,9 +112,11 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        now_us = _now_us()
+        now_us = queries.now_us()
         known_us = {gpu: ended_us for gpu, ended_us in since_us.items() if ended_us <= now_us}
-        return self._read(lambda device: _usage(device, max(known_us.get(device.uuid, 0), earliest_us)))
+        return self._read(
+            lambda device: queries.usage(device, max(known_us.get(device.uuid, 0), earliest_us))
+        )
 
     def health(self) -> dict[GpuUuid, HealthReading]:
         """The health of every GPU that answers.
@@ -129,7 +124,7 @@ class Nvml:
         Raises:
             NvmlAwayError: there is no driver, or it went away; the next call starts a new session.
         """
-        return self._read(lambda device: health.read(device.card))
+        return self._read(lambda device: queries.health(device.card))
 
     def hardware(self, gpus: Collection[GpuUuid]) -> tuple[GpuInfo, ...]:
         """The hardware of these GPUs; none without a session, which a reading begins."""
@@ -250,91 +245,3 @@ def _relisted(card: Card) -> Card:
         return relisted(card)
     except pynvml.NVMLError:
         return card
-
-
-def _processes(device: Device) -> dict[int, int | None] | None:
-    """Bytes per pid, of compute processes and of processes under MPS, which some drivers list apart.
-
-    None where the driver lists no processes of this GPU.
-
-    A pid in both lists is one process, and its larger amount counts, not the sum.
-    """
-    computing = offered(lambda: device.calls.nvmlDeviceGetComputeRunningProcesses_v3(device.handle), None)
-    if computing is None:
-        return None
-    listed = [
-        *computing,
-        *offered(lambda: device.calls.nvmlDeviceGetMPSComputeRunningProcesses_v3(device.handle), []),
-    ]
-    used: dict[int, int | None] = {}
-    for each in listed:
-        known, listed_bytes = used.get(each.pid), each.usedGpuMemory
-        used[each.pid] = known if listed_bytes is None else max(int(listed_bytes), known or 0)
-    return used
-
-
-def _utilisation(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
-    """The driver's buffered samples since then; without a buffer, its one current figure, as of now.
-
-    The driver dates samples by the wall clock. A sample that lies ahead is from before the clock was set back.
-    """
-    return _sampled(device, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since_us, lambda rates: float(rates.gpu))
-
-
-def _memory_traffic(device: Device, since_us: int) -> tuple[tuple[int, float], ...]:
-    """Likewise, the percentage of time in which the GPU's memory was read or written."""
-    kind = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
-    return _sampled(device, kind, since_us, lambda rates: float(rates.memory))
-
-
-def _sampled(
-    device: Device, kind: int, since_us: int, current: Callable[[Any], float]
-) -> tuple[tuple[int, float], ...]:
-    since_us = since_us if since_us <= _now_us() else 0
-    buffered = offered(lambda: device.calls.nvmlDeviceGetSamples(device.handle, kind, since_us), None)
-    if buffered is not None:
-        value_type, samples = buffered
-        pairs = ((int(each.timeStamp), _number(value_type, each.sampleValue)) for each in samples)
-        now_us = _now_us()
-        return tuple(sorted(pair for pair in pairs if since_us < pair[0] <= now_us))
-    rates = offered(lambda: device.calls.nvmlDeviceGetUtilizationRates(device.handle), None)
-    return () if rates is None else ((_now_us(), current(rates)),)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _usage(device: Device, since_us: int) -> tuple[ProcessUsage, ...]:
-    """The time in which each process kept a multiprocessor busy, in percent of the span since then.
-
-    Some drivers list entries with pid 0, entries before `since_us`, and percentages above 100. These are dropped, and
-    so are entries from before the wall clock was set back.
-    """
-    found: dict[int, ProcessUsage] = {}
-    for each in _listed(lambda: device.calls.nvmlDeviceGetProcessUtilization(device.handle, since_us)):
-        pid, ended_us, busy_pct = int(each.pid), int(each.timeStamp), int(each.smUtil)
-        if pid and since_us < ended_us <= _now_us() and busy_pct <= 100:
-            known = found.get(pid)
-            if known is None or known.ended_us < ended_us:
-                found[pid] = ProcessUsage(pid, busy_pct, since_us, ended_us)
-    return tuple(found.values())
-
-
-def _listed(call: Callable[[], list[Any]]) -> list[Any]:
-    """A list that `pynvml` reads by two calls, the first for its length; the list may grow between them."""
-    for _ in range(_LISTS):
-        try:
-            return offered(call, [])
-        except pynvml.NVMLError_InsufficientSize:
-            continue
-    return []
-
-
-def _number(value_type: int, value: Any) -> float:  # noqa: ANN401 - pynvml's untyped union
-    if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE:
-        return float(value.dVal)
-    if value_type == pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG:
-        return float(value.sllVal)
-    # All unsigned members of the union begin at the same address and hold small numbers in little-endian order.
-    return float(value.uiVal)

@@ -1,4 +1,7 @@
-"""XID errors as NVML's event sets deliver them. Everything here blocks, and belongs to one thread of its own.
+"""XID errors as NVML's event sets deliver them. A thread of its own waits for them, and the event loop gets each.
+
+No call of NVML's event sets runs on the event loop, or in the thread that samples. So a driver that hangs here delays
+nothing else.
 
 What always holds: an error that the driver raises while a set is open is read once. A GPU that cannot be registered
 (fallen off the bus, or of a kind without such events) does not spoil the others; it is tried again by the next set. A
@@ -8,7 +11,11 @@ A card in MIG mode is registered for its instances. An error that NVML ascribes 
 instance's; any other error of the card is an error of all of them.
 """
 
+import asyncio
 import ctypes
+import threading
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import pynvml
@@ -16,9 +23,19 @@ import pynvml
 from plimsoll.nvml.calls import Calls, ignore
 from plimsoll.nvml.devices import Card, Device, open_card, relisted
 from plimsoll.nvml.readings import NvmlAwayError, XidSeen
+from plimsoll.part.log import get_logger
 
 _XID: Final = pynvml.nvmlEventTypeXidCriticalError
 _CALLS: Final = Calls(ignore)
+
+WAIT_MS: Final = 500
+"""The longest wait in the driver. Between two waits the thread checks whether the part ends, which costs 0.01 % of a
+core."""
+
+RETRY_S: Final = 2.0
+"""Seconds between attempts to reach a driver, or to register GPUs that could not be registered."""
+
+log = get_logger()
 
 
 class GpuLostError(Exception):
@@ -26,7 +43,7 @@ class GpuLostError(Exception):
 
 
 class XidSession:
-    """A session with the driver and one open set. `close` it when done."""
+    """A session with the driver and one open set. Everything here blocks. `close` it when done."""
 
     def __init__(self) -> None:
         """Begin a session.
@@ -130,3 +147,66 @@ def _present(card: Card) -> tuple[Device, ...]:
 
 def _address(handle: Any) -> int | None:  # noqa: ANN401 - pynvml's untyped pointer
     return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+class XidListener:
+    """Listens to the errors of all GPUs. `run` it as a task."""
+
+    def __init__(self, seen: Callable[[XidSeen], None]) -> None:
+        """Call `seen` on the event loop with each error."""
+        self._seen = seen
+        self._ended = threading.Event()
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Listen for ever. Cancelling ends the thread within half a second."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        # A daemon: the end of the process does not wait for the driver.
+        threading.Thread(target=self._listen_until_ended, args=(loop, done), name="xids", daemon=True).start()
+        try:
+            await done
+        finally:
+            self._ended.set()
+
+    def _listen_until_ended(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+        try:
+            self._listen(loop)
+        except Exception as error:  # noqa: BLE001 - raised on the event loop, by `run`
+            if not self._ended.is_set():
+                loop.call_soon_threadsafe(done.set_exception, error)
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        def report(seen: XidSeen) -> None:
+            if not self._ended.is_set():
+                loop.call_soon_threadsafe(self._seen, seen)
+
+        while not self._ended.is_set():
+            try:
+                self._follow(XidSession(), report)
+            except NvmlAwayError as error:
+                if str(error) != self._problem:  # once, not at each attempt
+                    self._problem = str(error)
+                    log.warning("XID errors are not seen until the driver answers", error=str(error))
+                self._ended.wait(RETRY_S)
+
+    def _follow(self, session: XidSession, report: Callable[[XidSeen], None]) -> None:
+        """Report errors until the part ends or the driver goes away."""
+        try:
+            self._problem, renewed_s = "", time.monotonic()
+            while not self._ended.is_set():
+                is_lost = False
+                try:
+                    if struck := session.wait(WAIT_MS):
+                        for seen in struck:
+                            report(seen)
+                        continue
+                except GpuLostError:
+                    is_lost = True
+                    self._ended.wait(WAIT_MS / 1000)
+                if is_lost or not (session.is_complete or time.monotonic() < renewed_s + RETRY_S):
+                    renewed_s = time.monotonic()
+                    for missed in session.renew():
+                        report(missed)
+        finally:
+            session.close()

@@ -86,7 +86,7 @@ async def test_the_monitor_advertises_its_node(
     """The real advertiser writes the node's resources with the account alone, and uses each right of it."""
     calls = Recorder()
     monkeypatch.setattr(advertise, "connect", lambda _: recorded(monitor.kubeconfig, calls))
-    advertiser = advertise.Advertiser(Settings(node="n1", kubeconfig=str(monitor.kubeconfig)), lambda _: None)
+    advertiser = advertise.Advertiser(Settings(node="n1", kubeconfig=str(monitor.kubeconfig)), lambda: None)
     advertiser.set_gpus(GPUS)
     task = asyncio.create_task(advertiser.run())
     try:

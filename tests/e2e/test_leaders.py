@@ -55,6 +55,13 @@ REPORT_S, POD_S = 0.2, 0.25
 """The pauses between two reports of a node and between two new pods: both go on while a leader is killed."""
 
 
+async def _known(epoch: int) -> None:
+    assert epoch <= 1
+
+
+_LISTENERS = PublisherListeners(lambda: 1, _known, lambda _: None)
+
+
 @dataclass(slots=True)
 class Reporter:
     """A node's monitor without a GPU: it stores reports again and again, and its publisher publishes them."""
@@ -66,7 +73,7 @@ class Reporter:
 
     async def run(self, enough: asyncio.Event) -> None:
         """Report until there is enough, and return once the bus has every report."""
-        publishing = asyncio.create_task(self.publisher.run(), name=f"publish for {self.node}")
+        publishing = asyncio.create_task(self.publisher.run(_LISTENERS), name=f"publish for {self.node}")
         try:
             while not enough.is_set():
                 await self._report()
@@ -241,14 +248,10 @@ async def _create_pods(api: ApiServer, namespace: str) -> None:
 
 
 async def _reporter(stack: contextlib.AsyncExitStack, directory: Path, url: str, node: NodeName) -> Reporter:
-    async def known(epoch: int) -> None:
-        assert epoch <= 1
-
     await asyncio.to_thread(directory.mkdir, parents=True)
     store = await open_store(directory)
     stack.push_async_callback(store.close)
-    listeners = PublisherListeners(lambda: 1, known, lambda _: None)
-    return Reporter(node, store, Publisher(StreamTarget(url, node, Stream(replicas=3)), store, listeners))
+    return Reporter(node, store, Publisher(StreamTarget(url, node, Stream(replicas=3)), store))
 
 
 def _placer_kind(settings: dict[str, str]) -> ServerKind:

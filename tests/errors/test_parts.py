@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from monitor.troubles import NO_GPU, Troubles
+from monitor.observer import NO_GPU, Problems
 from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.servers.waiting import PATIENCE_S
@@ -168,17 +168,17 @@ async def test_a_monitor_without_a_driver_has_a_metric_and_a_remedy(
             assert 'plimsoll_driver_up{node="n"} 0.0' in await answer.text()
 
 
-def test_troubles_beside_each_other_are_told_once() -> None:
+def test_problems_beside_each_other_are_told_once() -> None:
     """A full disk on a node without a driver is two lines, not two lines a second; only what is over is forgotten."""
-    troubles = Troubles()
+    problems = Problems()
     with capture_logs() as logs:
         for _ in range(3):
-            troubles.report(f"{NO_GPU}: none")
-            troubles.report("the disk is full")
-        assert not troubles.end(has_driver=False)
-        troubles.report(f"{NO_GPU}: none")
-        troubles.report("the disk is full")
-        assert troubles.end(has_driver=True)
+            problems.report(f"{NO_GPU}: none")
+            problems.report("the disk is full")
+        assert not problems.end(has_driver=False)
+        problems.report(f"{NO_GPU}: none")
+        problems.report("the disk is full")
+        assert problems.end(has_driver=True)
     assert [line["event"] for line in logs] == [f"{NO_GPU}: none", "the disk is full", "the disk is full"]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -40,10 +40,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def advertising(apiserver: ApiServer) -> AsyncIterator[Advertiser]:
+async def advertising(
+    apiserver: ApiServer, labels_changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[Advertiser]:
     """A running advertiser that has read two GPUs."""
     kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
-    advertiser = Advertiser(Settings(node=NODE, kubeconfig=kubeconfig), lambda _: None)
+    advertiser = Advertiser(Settings(node=NODE, kubeconfig=kubeconfig), labels_changed)
     advertiser.set_gpus(GPUS)
     task = asyncio.create_task(advertiser.run())
     try:
@@ -77,22 +79,16 @@ async def test_capacity_is_offered_and_nothing_else_is_touched(apiserver: ApiSer
         await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3"}})
 
 
-async def test_the_nodes_labels_are_passed_on(apiserver: ApiServer) -> None:
-    """A caller that asked for the node's labels gets them with each reading of the node."""
+async def test_the_nodes_labels_are_read(apiserver: ApiServer) -> None:
+    """The labels of GPU feature discovery are there once the node was read; a change of them is reported once."""
     await make_node(apiserver)
-    await apiserver.must("PATCH", PATH, {"metadata": {"labels": {"nvidia.com/gpu.family": "ampere"}}})
-    read: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
-    kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
-    advertiser = Advertiser(Settings(node=NODE, kubeconfig=kubeconfig), read.put_nowait)
-    advertiser.set_gpus(GPUS)
-    task = asyncio.create_task(advertiser.run())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            labels = await read.get()
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-    assert labels["nvidia.com/gpu.family"] == "ampere"
+    await apiserver.must(
+        "PATCH", PATH, {"metadata": {"labels": {"nvidia.com/gpu.family": "ampere", "a": "b"}}}
+    )
+    changes: list[None] = []
+    async with advertising(apiserver, labels_changed=lambda: changes.append(None)) as advertiser:
+        await until_shown(apiserver, {"capacity": {"cpu": "4", **OFFERED}})
+        assert (advertiser.labels, len(changes)) == ({"nvidia.com/gpu.family": "ampere"}, 1)
 
 
 async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiServer) -> None:

@@ -15,7 +15,6 @@ from nats.js import JetStreamContext
 
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll_cli.demo.servers import EmbeddedServer
-from tests.announcements import MAIN, POD
 from tests.monitor.announcer import Announcer, announcer
 from tests.monitor.harness import (
     Message,
@@ -64,37 +63,6 @@ async def until_epoch(context: JetStreamContext, epoch: int) -> None:
 def orders(messages: list[Message]) -> list[tuple[int, int]]:
     """The epoch and seq of every event that carries a state."""
     return [message.report.state.order for message in messages if message.what != "limit.denied"]
-
-
-async def test_an_announced_process_has_events_with_its_pod_and_its_death(
-    tmp_path: Path, nats: EmbeddedServer
-) -> None:
-    """An announced context becomes `started` with pod and container at once, and a kill -9 becomes `exited`."""
-    async with node(tmp_path, nats.url) as (_, peer, context), sleeping() as (process, child):
-        peer.announce("hello", process.pid, process.start_ticks)
-        peer.announce("context", process.pid, process.start_ticks, GPU)
-        messages = await until(context, lambda all_: tasks_of(all_, process) == ["started"])
-        (task,) = [message.report.task for message in messages if message.what == "task.started"]
-        assert task is not None
-        assert (task.pod, task.container, task.gpu) == (POD, MAIN, GPU)
-        await until_true(lambda: not peer.unacknowledged)
-        child.kill()
-        messages = await until(context, lambda all_: tasks_of(all_, process) == ["started", "exited"])
-        assert orders(messages) == sorted(set(orders(messages)))
-        assert {message.subject.split(".")[-1] for message in messages} == {"node-1_test"}
-
-
-async def test_a_process_that_came_and_went_before_the_monitor_has_events(
-    tmp_path: Path, nats: EmbeddedServer
-) -> None:
-    """Announcements that the broker journalled while no monitor ran become a start and an end."""
-    (tmp_path / "broker").mkdir()
-    async with announcer(tmp_path / "broker") as peer, jetstream(nats.url) as context:
-        async with sleeping() as (process, _):
-            peer.announce("context", process.pid, process.start_ticks, GPU)
-        peer.announce("exited", process.pid, process.start_ticks)
-        async with monitoring(tmp_path, nats.url):
-            await until(context, both_told(process))
 
 
 async def test_announcements_that_come_again_tell_nothing_again(tmp_path: Path, nats: EmbeddedServer) -> None:

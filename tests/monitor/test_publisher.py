@@ -60,8 +60,9 @@ async def publishing(store: Store, url: str) -> AsyncIterator[tuple[Publisher, l
         epochs.append(epoch)
 
     target = StreamTarget(url, NODE, Stream(10_000_000, 3600))
-    publisher = Publisher(target, store, PublisherListeners(lambda: SNAPSHOT.epoch, known, ignore))
-    task = asyncio.create_task(publisher.run())
+    publisher = Publisher(target, store)
+    listeners = PublisherListeners(lambda: SNAPSHOT.epoch, known, ignore)
+    task = asyncio.create_task(publisher.run(listeners))
     try:
         yield publisher, epochs
     finally:

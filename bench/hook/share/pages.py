@@ -20,18 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.broker.pages import (
-    COUNTS_NAME,
-    KIND_HELLO,
-    MESSAGE_MAGIC,
-    SOCKET_NAME,
-    VERSION,
-    Counts,
-    Message,
-    Slot,
-    SlotWork,
-    Work,
-)
+from plimsoll.broker.datagrams import KIND_HELLO, MESSAGE_MAGIC, Message
+from plimsoll.broker.pages import COUNTS_NAME, SOCKET_NAME, VERSION, Counts, Slot, SlotWork, Work
 
 MS: Final = 1_000_000
 SLICE_NS: Final = 2 * MS

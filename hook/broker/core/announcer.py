@@ -10,8 +10,8 @@ from typing import Final, TypedDict
 
 import msgspec
 
+from hook.broker.core.events import Append, Instruction, LogWarning, Rewrite
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import Append, Instruction, LogWarning, Rewrite
 from hook.broker.core.journal import Journal
 from plimsoll.broker.announcements import Announcement
 from plimsoll.ids import ContainerName, PodUid, ProcessKey

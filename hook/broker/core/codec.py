@@ -10,47 +10,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.ids import HALF, SlotMeasured, SlotUse
-from plimsoll.broker.pages import (
-    COUNTS_MAGIC,
-    CPUS_MAGIC,
-    EXPORT_LIVE,
-    EXPORT_ORPHANED,
-    FLAG_BEST_EFFORT,
-    FLAG_WHOLE_GPUS,
-    LIMITS_MAGIC,
-    MAX_EXPORTS,
-    MAX_GPUS,
-    MAX_SLOTS,
-    PEAK_GPUS,
-    VERSION,
-    Counts,
-    Cpus,
-    Export,
-    Exports,
-    GpuLimit,
-    Imports,
-    Limits,
-    Measured,
-    MeasuredSlot,
-    Slot,
-    SlotWork,
-)
+from plimsoll.broker import pages
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.cpus import parse_cpus
 from plimsoll.ids import GpuUuid
 
-LIMITS_BYTES: Final = ctypes.sizeof(Limits)
-COUNTS_BYTES: Final = ctypes.sizeof(Counts)
-SLOT_BYTES: Final = ctypes.sizeof(Slot)
-WORK_BYTES: Final = ctypes.sizeof(SlotWork)
-EXPORTS_BYTES: Final = ctypes.sizeof(Exports)
-EXPORT_BYTES: Final = ctypes.sizeof(Export)
-IMPORTS_BYTES: Final = ctypes.sizeof(Imports)
-MEASURED_BYTES: Final = ctypes.sizeof(Measured)
-SLOTS_END: Final = int(Counts.works.offset)
+LIMITS_BYTES: Final = ctypes.sizeof(pages.Limits)
+COUNTS_BYTES: Final = ctypes.sizeof(pages.Counts)
+SLOT_BYTES: Final = ctypes.sizeof(pages.Slot)
+WORK_BYTES: Final = ctypes.sizeof(pages.SlotWork)
+EXPORTS_BYTES: Final = ctypes.sizeof(pages.Exports)
+EXPORT_BYTES: Final = ctypes.sizeof(pages.Export)
+IMPORTS_BYTES: Final = ctypes.sizeof(pages.Imports)
+MEASURED_BYTES: Final = ctypes.sizeof(pages.Measured)
+SLOTS_END: Final = int(pages.Counts.works.offset)
 """Bytes of `counts` that hold every slot."""
 
-GENERATION_OFFSET: Final = Limits.generation.offset
+GENERATION_OFFSET: Final = pages.Limits.generation.offset
 BODY_OFFSET: Final = GENERATION_OFFSET + 8
 """Everything that may change in `limits` follows the generation, which guards it."""
 
@@ -117,7 +93,7 @@ def cpus_page(container: ContainerLines) -> bytes | None:
     bound_to = parse_cpus(container.cpus, "cpus")
     if not bound_to:
         return None
-    page = Cpus(magic=CPUS_MAGIC, version=VERSION, size=ctypes.sizeof(Cpus))
+    page = pages.Cpus(magic=pages.CPUS_MAGIC, version=pages.VERSION, size=ctypes.sizeof(pages.Cpus))
     for cpu in bound_to:
         page.words[cpu // 64] |= 1 << cpu % 64
     return bytes(page)
@@ -130,8 +106,11 @@ def granted_by(page: bytes) -> dict[GpuUuid, int]:
     """
     if len(page) != LIMITS_BYTES:
         return {}
-    limits = Limits.from_buffer_copy(page)
-    if (limits.magic, limits.version) != (LIMITS_MAGIC, VERSION) or limits.gpu_count > MAX_GPUS:
+    limits = pages.Limits.from_buffer_copy(page)
+    if (limits.magic, limits.version) != (
+        pages.LIMITS_MAGIC,
+        pages.VERSION,
+    ) or limits.gpu_count > pages.MAX_GPUS:
         return {}
     gpus = limits.gpus[: limits.gpu_count]
     return {GpuUuid(gpu.uuid.decode("ascii", "replace")): gpu.granted_bytes for gpu in gpus}
@@ -139,40 +118,42 @@ def granted_by(page: bytes) -> dict[GpuUuid, int]:
 
 def counts_head(slots_touched: int = 0) -> bytes:
     """The head of `counts`; the rest of a new file is zero."""
-    return COUNTS_HEAD.pack(COUNTS_MAGIC, VERSION, COUNTS_BYTES) + struct.pack("<I", slots_touched)
+    return COUNTS_HEAD.pack(pages.COUNTS_MAGIC, pages.VERSION, COUNTS_BYTES) + struct.pack(
+        "<I", slots_touched
+    )
 
 
 def owner_offset(slot: int) -> int:
     """The offset of a slot's owner word in `counts`."""
-    assert 0 <= slot < MAX_SLOTS
-    return int(Counts.slots.offset) + slot * SLOT_BYTES + int(Slot.owner.offset)
+    assert 0 <= slot < pages.MAX_SLOTS
+    return int(pages.Counts.slots.offset) + slot * SLOT_BYTES + int(pages.Slot.owner.offset)
 
 
 def uses_offset(slot: int) -> int:
     """The offset of the words that a slot's owner wrote: `used_bytes`, then `denied_count`."""
-    return owner_offset(slot) + int(Slot.used_bytes.offset)
+    return owner_offset(slot) + int(pages.Slot.used_bytes.offset)
 
 
 def vacating_offset(slot: int) -> int:
     """The offset of a slot's `is_vacating`, which says that the broker is about to clear the slot."""
-    return owner_offset(slot) + int(Slot.is_vacating.offset)
+    return owner_offset(slot) + int(pages.Slot.is_vacating.offset)
 
 
 def work_offset(slot: int) -> int:
     """The offset of the work of a slot's owner: the owner word, then the words for each GPU."""
-    assert 0 <= slot < MAX_SLOTS
-    return int(Counts.works.offset) + slot * WORK_BYTES
+    assert 0 <= slot < pages.MAX_SLOTS
+    return int(pages.Counts.works.offset) + slot * WORK_BYTES
 
 
-_PEAK: Final = Slot.peak_bytes.offset // 8
+_PEAK: Final = pages.Slot.peak_bytes.offset // 8
 
-_CHANGED: Final = Slot.changed_ns.offset // 8
+_CHANGED: Final = pages.Slot.changed_ns.offset // 8
 
-_AWAITING: Final = Slot.awaiting.offset // 8
-assert Slot.in_vain.offset == Slot.awaiting.offset + 4
+_AWAITING: Final = pages.Slot.awaiting.offset // 8
+assert pages.Slot.in_vain.offset == pages.Slot.awaiting.offset + 4
 
-USES_BYTES: Final = 8 * (MAX_GPUS + 1)
-assert Slot.denied_count.offset == Slot.used_bytes.offset + 8 * MAX_GPUS
+USES_BYTES: Final = 8 * (pages.MAX_GPUS + 1)
+assert pages.Slot.denied_count.offset == pages.Slot.used_bytes.offset + 8 * pages.MAX_GPUS
 
 
 def owners(slots: bytes) -> list[int]:
@@ -184,16 +165,16 @@ def owners(slots: bytes) -> list[int]:
 def exports_of_dead(exports: bytes, owner: int) -> list[int]:
     """The offsets of the states to be set to `EXPORT_ORPHANED` after an exporter's death, in an `exports` file."""
     return [
-        int(Exports.exports.offset) + place * EXPORT_BYTES + int(Export.state.offset)
+        int(pages.Exports.exports.offset) + place * EXPORT_BYTES + int(pages.Export.state.offset)
         for place, (_, exporter, _, _, state) in enumerate(_pieces(exports))
-        if exporter == owner and state == EXPORT_LIVE
+        if exporter == owner and state == pages.EXPORT_LIVE
     ]
 
 
 def imports_offset(slot: int) -> int:
     """The offset of the imports of a slot's owner in `exports`."""
-    assert 0 <= slot < MAX_SLOTS
-    return int(Exports.imports.offset) + slot * IMPORTS_BYTES
+    assert 0 <= slot < pages.MAX_SLOTS
+    return int(pages.Exports.imports.offset) + slot * IMPORTS_BYTES
 
 
 def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[SlotUse, ...]:
@@ -209,7 +190,7 @@ def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[
         exports: the whole `exports` file, read after `counts`. Memory of an exporter that is gone counts in the
             lowest slot that imports it.
     """
-    slots = counts[owner_offset(0) :][: MAX_SLOTS * SLOT_BYTES]
+    slots = counts[owner_offset(0) :][: pages.MAX_SLOTS * SLOT_BYTES]
     claimed = [
         (n, _OWNER.unpack_from(slots, n * SLOT_BYTES)) for n, owner in enumerate(owners(slots)) if owner
     ]
@@ -219,7 +200,7 @@ def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[
             n,
             words[0],
             tuple(min(words[1 + gpu] + inherited[n, gpu], MOST) for gpu in range(gpu_count)),
-            words[1 + MAX_GPUS],
+            words[1 + pages.MAX_GPUS],
             words[_CHANGED],
             words[_AWAITING] % HALF,
             words[_AWAITING] // HALF,
@@ -230,13 +211,13 @@ def claimed_slots(counts: bytes, gpu_count: int, exports: bytes = b"") -> tuple[
 
 def measured_offset(slot: int) -> int:
     """The offset of a slot's owner in `measured`."""
-    assert 0 <= slot < MAX_SLOTS
-    return int(Measured.slots.offset) + slot * ctypes.sizeof(MeasuredSlot)
+    assert 0 <= slot < pages.MAX_SLOTS
+    return int(pages.Measured.slots.offset) + slot * ctypes.sizeof(pages.MeasuredSlot)
 
 
 def measured_slot(measured: SlotMeasured) -> bytes:
     """A slot of `measured`."""
-    page = MeasuredSlot(owner=measured.owner)
+    page = pages.MeasuredSlot(owner=measured.owner)
     page.measured_ns[: len(measured.measured_ns)] = measured.measured_ns
     page.excess_bytes[: len(measured.excess_bytes)] = measured.excess_bytes
     return bytes(page)
@@ -244,7 +225,7 @@ def measured_slot(measured: SlotMeasured) -> bytes:
 
 def lesser_measured(before: bytes, now: bytes) -> bytes:
     """A slot of `measured` that is true before a change and after it: it has the smaller one of each excess."""
-    old, new = MeasuredSlot.from_buffer_copy(before), MeasuredSlot.from_buffer_copy(now)
+    old, new = pages.MeasuredSlot.from_buffer_copy(before), pages.MeasuredSlot.from_buffer_copy(now)
     if old.owner == new.owner:
         old.excess_bytes[:] = list(map(min, old.excess_bytes, new.excess_bytes))
         return bytes(old)
@@ -255,8 +236,8 @@ def _pieces(exports: bytes) -> list[tuple[int, int, int, int, int]]:
     """Key, owner, bytes, GPU and state of each place that was ever taken."""
     if len(exports) < EXPORTS_BYTES:
         return []
-    touched = min(WORD_32.unpack_from(exports)[0], MAX_EXPORTS)
-    start = int(Exports.exports.offset)
+    touched = min(WORD_32.unpack_from(exports)[0], pages.MAX_EXPORTS)
+    start = int(pages.Exports.exports.offset)
     return list(_EXPORT.iter_unpack(exports[start : start + touched * EXPORT_BYTES]))
 
 
@@ -266,7 +247,7 @@ def _inherited(exports: bytes, slots: list[int]) -> Counter[tuple[int, int]]:
     orphans = [
         (place, gpu, held_bytes)
         for place, (_, _, held_bytes, gpu, state) in enumerate(_pieces(exports))
-        if state == EXPORT_ORPHANED
+        if state == pages.EXPORT_ORPHANED
     ]
     if orphans:
         imports = {n: int.from_bytes(exports[imports_offset(n) :][:IMPORTS_BYTES], "little") for n in slots}
@@ -286,15 +267,15 @@ def memory_in(slot: bytes, gpu_count: int) -> tuple[int, tuple[ProcessMemory, ..
         return 0, ()
     words = _OWNER.unpack(slot)
     used = words[1 : 1 + gpu_count]
-    peaks = (*words[_PEAK : _PEAK + min(gpu_count, PEAK_GPUS)], *[0] * (gpu_count - PEAK_GPUS))
+    peaks = (*words[_PEAK : _PEAK + min(gpu_count, pages.PEAK_GPUS)], *[0] * (gpu_count - pages.PEAK_GPUS))
     return words[0], tuple(ProcessMemory(*pair) for pair in zip(used, map(max, used, peaks), strict=True))
 
 
 def _limits(container: ContainerLines, numbers: Numbers, generation: int) -> bytes:
-    flags = FLAG_WHOLE_GPUS * container.whole | FLAG_BEST_EFFORT * container.best_effort
-    limits = Limits(
-        magic=LIMITS_MAGIC,
-        version=VERSION,
+    flags = pages.FLAG_WHOLE_GPUS * container.whole | pages.FLAG_BEST_EFFORT * container.best_effort
+    limits = pages.Limits(
+        magic=pages.LIMITS_MAGIC,
+        version=pages.VERSION,
         size=LIMITS_BYTES,
         generation=generation,
         gpu_count=len(container.lines),
@@ -305,8 +286,8 @@ def _limits(container: ContainerLines, numbers: Numbers, generation: int) -> byt
     return bytes(limits)
 
 
-def _gpu_limit(line: Line, changing: PageNumbers) -> GpuLimit:
-    return GpuLimit(
+def _gpu_limit(line: Line, changing: PageNumbers) -> pages.GpuLimit:
+    return pages.GpuLimit(
         uuid=line.gpu.encode("ascii"),
         line_bytes=line.line_bytes,
         granted_bytes=changing.granted_bytes,

@@ -9,36 +9,24 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from plimsoll.broker.pages import (
-    KIND_CONTEXT,
-    KIND_DENIED,
-    KIND_FREED,
-    KIND_GRANTED,
-    KIND_HELLO,
-    KIND_REFUSED,
-    KIND_UNKNOWN,
-    KIND_WAIT,
-    MAX_SLOTS,
-    MESSAGE_MAGIC,
-    VERSION,
-    Message,
-)
+from plimsoll.broker import datagrams
+from plimsoll.broker.pages import MAX_SLOTS, VERSION
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
 
-SIZE: Final = ctypes.sizeof(Message)
+SIZE: Final = ctypes.sizeof(datagrams.Message)
 _REMEDY: Final = "use the libplimsoll.so that came with this broker"
 
 
 class DatagramKind(Enum):
     """The sort of a datagram."""
 
-    HELLO = KIND_HELLO
-    CONTEXT = KIND_CONTEXT
-    DENIED = KIND_DENIED
-    UNKNOWN = KIND_UNKNOWN
-    WAIT = KIND_WAIT
-    FREED = KIND_FREED
+    HELLO = datagrams.KIND_HELLO
+    CONTEXT = datagrams.KIND_CONTEXT
+    DENIED = datagrams.KIND_DENIED
+    UNKNOWN = datagrams.KIND_UNKNOWN
+    WAIT = datagrams.KIND_WAIT
+    FREED = datagrams.KIND_FREED
 
 
 _OF_A_GPU: Final = frozenset(
@@ -96,24 +84,26 @@ def reply(gpu: GpuUuid, refusal: str) -> bytes:
         gpu: the GPU of the request.
         refusal: the reason; empty to let the process go on. A reason that is too long for the datagram is cut off.
     """
-    kind = KIND_REFUSED if refusal else KIND_GRANTED
-    text = refusal.encode("ascii", "replace")[: Message.text.size - 1]
+    kind = datagrams.KIND_REFUSED if refusal else datagrams.KIND_GRANTED
+    text = refusal.encode("ascii", "replace")[: datagrams.Message.text.size - 1]
     return bytes(
-        Message(magic=MESSAGE_MAGIC, version=VERSION, kind=kind, gpu_uuid=gpu.encode("ascii"), text=text)
+        datagrams.Message(
+            magic=datagrams.MESSAGE_MAGIC, version=VERSION, kind=kind, gpu_uuid=gpu.encode("ascii"), text=text
+        )
     )
 
 
-def _message(data: bytes) -> Message:
+def _message(data: bytes) -> datagrams.Message:
     if len(data) != SIZE:
         raise InputError("length", len(data), f"is not the {SIZE} bytes of a message", _REMEDY)
-    message = Message.from_buffer_copy(data)
+    message = datagrams.Message.from_buffer_copy(data)
     _check_head(message)
     return message
 
 
-def _check_head(message: Message) -> None:
-    if message.magic != MESSAGE_MAGIC:
-        raise InputError("magic", hex(message.magic), f"is not {MESSAGE_MAGIC:#x}", _REMEDY)
+def _check_head(message: datagrams.Message) -> None:
+    if message.magic != datagrams.MESSAGE_MAGIC:
+        raise InputError("magic", hex(message.magic), f"is not {datagrams.MESSAGE_MAGIC:#x}", _REMEDY)
     if message.version != VERSION:
         raise InputError("version", message.version, f"is not {VERSION}", _REMEDY)
     kinds = sorted(kind.value for kind in DatagramKind)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from hook.broker.core.audit.audit import Audit
 from hook.broker.core.ids import ContainerKey, SlotUse
-from hook.broker.core.lives import Lives
+from hook.broker.core.processes import HookedProcesses
 from hook.broker.core.registration import PodRecord
 from hook.broker.core.shares.events import GateState, ShareUse
 from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, ProcessUse, ShareUsed
@@ -15,7 +15,7 @@ ShareOf = Callable[[ContainerKey], ShareUse | None]
 
 def describe(
     records: Iterable[PodRecord],
-    lives: Lives,
+    processes: HookedProcesses,
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
     share_of: ShareOf,
     audit: Audit,
@@ -24,7 +24,7 @@ def describe(
 
     Args:
         records: every registered pod.
-        lives: the announced processes.
+        processes: the announced processes.
         slots: the claimed slots by container; a missing container holds nothing.
         share_of: the compute time of a container; None for a container that is not laid out yet.
         audit: the results of measurements so far.
@@ -38,7 +38,7 @@ def describe(
                 namespace=record.pod.namespace,
                 pod_name=record.pod.name,
                 container=lines,
-                processes=_processes(lives, key, lines, slots.get(key, ()), audit),
+                processes=_processes(processes, key, lines, slots.get(key, ()), audit),
                 share=_share(share_of(key)),
                 unheld_pids=audit.unheld_pids(key),
                 gpu_name=record.pod.gpu_name,
@@ -56,7 +56,7 @@ def _share(use: ShareUse | None) -> ShareUsed | None:
 
 
 def _processes(
-    lives: Lives,
+    processes: HookedProcesses,
     container: ContainerKey,
     lines: ContainerLines,
     slots: tuple[SlotUse, ...],
@@ -64,7 +64,7 @@ def _processes(
 ) -> tuple[ProcessUse, ...]:
     by_owner = {slot.owner: slot for slot in slots}
     nothing = SlotUse(0, 0, (0,) * len(lines.lines), 0)
-    held = [(key, by_owner.get(owner, nothing)) for key, owner in sorted(lives.of(container).items())]
+    held = [(key, by_owner.get(owner, nothing)) for key, owner in sorted(processes.of(container).items())]
     return tuple(
         _process(key, slot, tuple(audit.of_process(key, line.gpu)[1] for line in lines.lines))
         for key, slot in held

@@ -6,7 +6,7 @@ container: the cost of a context. A program with the library meets the library's
 driver's.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -41,39 +41,23 @@ def on_page(pod: Register, container: ContainerLines, enforcement: EnforcementNa
     )
 
 
-def pod_limits(pod: Register, context_bytes: Callable[[GpuUuid], int]) -> dict[GpuUuid, int | None]:
-    """The most bytes that the driver gives a whole pod, per GPU; None for no limit.
-
-    Containers that never run at the same time count as the largest of them. A GPU that a container owns whole has no
-    limit.
-
-    Args:
-        pod: its registration.
-        context_bytes: the cost of a context on a GPU; 0 while it is not known.
-    """
-    return _limits(pod.containers, context_bytes)
-
-
-def container_limits(
-    container: ContainerLines, context_bytes: Callable[[GpuUuid], int]
-) -> dict[GpuUuid, int | None]:
-    """The same for a single container."""
-    return _limits((container,), context_bytes)
-
-
-def without_limits(limits: Mapping[GpuUuid, int | None]) -> dict[GpuUuid, int | None]:
-    """The same GPUs without a limit."""
-    return dict.fromkeys(limits)
-
-
 def has_cgroup(pod: Register) -> bool:
     """Whether the kubelet makes a control group for the pod: `plimsoll run` registers programs of a login session."""
     return pod.namespace != RUN_NAMESPACE
 
 
-def _limits(
+def driver_limits(
     containers: Iterable[ContainerLines], context_bytes: Callable[[GpuUuid], int]
 ) -> dict[GpuUuid, int | None]:
+    """The most bytes that the driver gives these containers of a pod together, per GPU; None for no limit.
+
+    Containers that never run at the same time count as the largest of them. A GPU that a container owns whole has no
+    limit.
+
+    Args:
+        containers: all of a pod, or one.
+        context_bytes: the cost of a context on a GPU; 0 while it is not known.
+    """
     needs: dict[GpuUuid, list[tuple[Lifespan, int]]] = {}
     owned: set[GpuUuid] = set()
     for container in containers:

@@ -169,19 +169,9 @@ class Journal:
                 self.processes.setdefault(life, new)
             case Exited():
                 self.processes.pop(life, None)
-            case Context() if life in self.processes:
-                self._fold_context(life, line.gpu)
-
-    def _fold_context(self, life: _Life, gpu: GpuUuid) -> None:
-        old = self.processes[life]
-        if gpu not in old.contexts:
-            self.processes[life] = Announced(
-                pod=old.pod,
-                container=old.container,
-                pid=old.pid,
-                start_ticks=old.start_ticks,
-                contexts=(*old.contexts, gpu),
-            )
+            case Context() if life in self.processes and line.gpu not in self.processes[life].contexts:
+                old = self.processes[life]
+                self.processes[life] = msgspec.structs.replace(old, contexts=(*old.contexts, line.gpu))
 
     def _shed(self) -> int:
         """Make room for an eighth of the capacity: drop complete lives first, then the oldest announcements."""

@@ -18,19 +18,13 @@ from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.describing import ShareOf, describe
 from hook.broker.core.enforcement import EnforcementName, on_page
 from hook.broker.core.events import (
+    Append,
+    ClearSlots,
     ConnectionClosed,
     DatagramReceived,
     Died,
     Event,
     HeldRead,
-    Surveyed,
-    Unheld,
-    WordsRead,
-)
-from hook.broker.core.ids import ContainerKey, Process, SlotMeasured, SlotUse
-from hook.broker.core.instructions import (
-    Append,
-    ClearSlots,
     Instruction,
     LayOut,
     RemovePod,
@@ -38,11 +32,15 @@ from hook.broker.core.instructions import (
     SaveRecord,
     SetLimits,
     Survey,
+    Surveyed,
+    Unheld,
+    WordsRead,
 )
+from hook.broker.core.ids import ContainerKey, Process, SlotMeasured, SlotUse
 from hook.broker.core.journal import Journal
-from hook.broker.core.lives import Lives
 from hook.broker.core.memory.arbiter import Step
 from hook.broker.core.memory.requests import MemoryRequests, Overcommit
+from hook.broker.core.processes import HookedProcesses
 from hook.broker.core.registration import PodRecord, RegisteredPods, check, check_change, check_shares
 from hook.broker.core.resizes import Resizes
 from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
@@ -94,22 +92,22 @@ class Node:
         self.is_measuring = False
         self._journal = journal
         self._enforcement: EnforcementName = enforcement
-        self._lives = Lives(journal, boot_id)
+        self._processes = HookedProcesses(journal, boot_id)
         # A journal that lost its first line names no boot. The survey then finds which processes are dead.
         self._is_new_boot = journal.boot_id not in {"", boot_id}
         self.pods = RegisteredPods(records)
         self._vacant: set[ContainerKey] = set()
-        self._resizes = Resizes(self._lives.announcer)
+        self._resizes = Resizes(self._processes.announcer)
         self.audit = Audit(contexts or {})
-        self.measuring = Measuring(self._lives, self.audit)
-        self.memory_requests = MemoryRequests(overcommit, self._lives.announcer, self._set_limits)
-        self.share_findings = ShareFindings(self._lives.announcer)
+        self.measuring = Measuring(self._processes, self.audit)
+        self.memory_requests = MemoryRequests(overcommit, self._processes.announcer, self._set_limits)
+        self.share_findings = ShareFindings(self._processes.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
         """Adopt what an earlier broker left. Carry these instructions out once, before any event is handled."""
-        instructions: list[Instruction] = [self._lives.rewrite()]
+        instructions: list[Instruction] = [self._processes.rewrite()]
         if self._is_new_boot:
-            instructions += self._lives.all_died(now_s)
+            instructions += self._processes.all_died(now_s)
         # Containers are enrolled first, because their pages show the bytes that were granted already.
         enrolments = [step for record in self.pods for step in self._enrol(record)]
         for record in self.pods:
@@ -118,7 +116,7 @@ class Node:
 
     def survey(self) -> list[Instruction]:
         """Survey every container: the slow audit, which finds changes that no event reported."""
-        containers = self.pods.containers.keys() | self._lives.containers
+        containers = self.pods.containers.keys() | self._processes.containers
         surveys = [self.survey_of(container) for container in sorted(containers)]
         return [*self._set_limits(self._resizes.containers), *surveys]
 
@@ -158,7 +156,7 @@ class Node:
             case UnmetSpan():
                 return self.share_findings.take_unmet(event, now_s)
             case Unheld():
-                return self._lives.unheld(event, now_s)
+                return self._processes.unheld(event, now_s)
             case ShareOveruse():
                 return self._overused(event, now_s)
             case _:
@@ -171,19 +169,19 @@ class Node:
 
     def rewrite(self) -> Instruction:
         """Write the whole journal file anew, after an append failed."""
-        return self._lives.rewrite()
+        return self._processes.rewrite()
 
     def containers_of(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers in which a process was announced: one, unless the process reached another's socket."""
-        return self._lives.containers_of(key)
+        return self._processes.containers_of(key)
 
     def process(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
         """The announced process of a container with this pid and owner word; None if there is none."""
-        return self._lives.find(container, pid, owner)
+        return self._processes.find(container, pid, owner)
 
     def processes(self, container: ContainerKey) -> Mapping[ProcessKey, int]:
         """A container's announced processes with their owner words; 0 where the word is not known yet."""
-        return self._lives.of(container)
+        return self._processes.of(container)
 
     def after(self, seq: int) -> list[Announcement]:
         """Unacknowledged announcements past `seq`, in order."""
@@ -201,7 +199,7 @@ class Node:
 
     def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]], share_of: ShareOf) -> Description:
         """Every registered container, with the memory and compute time of its announced processes; see `describe`."""
-        return describe(self.pods, self._lives, slots, share_of, self.audit)
+        return describe(self.pods, self._processes, slots, share_of, self.audit)
 
     def _runners(self) -> dict[ProcessKey, PodUid]:
         return {record.pod.runner: record.pod.pod for record in self.pods if record.pod.runner is not None}
@@ -240,14 +238,14 @@ class Node:
         if request.seq <= self._journal.acknowledged:
             return []
         needs_rewrite = self._journal.acknowledge(request.seq)
-        return [self._lives.rewrite() if needs_rewrite else Append(request)]
+        return [self._processes.rewrite() if needs_rewrite else Append(request)]
 
     def _received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         if self.pods.lines(event.container) is None:
             return []
         self._vacant.discard(event.container)
-        instructions = self._lives.received(event, now_s)
-        if event.container in self._lives.containers_of(event.process.key):
+        instructions = self._processes.received(event, now_s)
+        if event.container in self._processes.containers_of(event.process.key):
             return instructions + self.memory_requests.received(event, now_s)
         if event.datagram.kind is DatagramKind.WAIT and event.datagram.gpu is not None:
             instructions.append(
@@ -256,14 +254,14 @@ class Node:
         return instructions
 
     def _overused(self, event: ShareOveruse, now_s: float) -> list[Instruction]:
-        owners = {owner: key for key, owner in self._lives.of(event.container).items()}
+        owners = {owner: key for key, owner in self._processes.of(event.container).items()}
         return self.share_findings.take_overuse(event, owners.get(event.owner, NO_PROCESS), now_s)
 
     def _died(self, event: Died, now_s: float) -> list[Instruction]:
         containers = self.containers_of(event.key)
         instructions = self.memory_requests.process_died(event.key, now_s, event.at_s)
         instructions += self._forget_measured([event.key])
-        instructions += self._lives.died(event.key, now_s)
+        instructions += self._processes.died(event.key, now_s)
         instructions += self.memory_requests.read_held(
             sorted({gpu for container in containers for gpu in self.pods.gpus(container)})
         )
@@ -279,7 +277,7 @@ class Node:
     def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
         container = event.container
         instructions = self._forget_measured(event.dead)
-        instructions += self._lives.surveyed(event, self.pods.gpus(container), now_s)
+        instructions += self._processes.surveyed(event, self.pods.gpus(container), now_s)
         if any(isinstance(instruction, ClearSlots) for instruction in instructions):
             instructions += self.memory_requests.read_held(self.pods.gpus(container))
         record = self.pods.get(container.pod)
@@ -287,7 +285,7 @@ class Node:
             instructions += self._resized(event, record, now_s)
         if record is None or not record.leaving:
             return instructions
-        if self._lives.of(container):
+        if self._processes.of(container):
             self._vacant.discard(container)
         else:
             self._vacant.add(container)
@@ -380,4 +378,4 @@ class Node:
 
     def survey_of(self, container: ContainerKey) -> Survey:
         """Survey one container."""
-        return Survey(container, frozenset[ProcessKey](self._lives.of(container)))
+        return Survey(container, frozenset[ProcessKey](self._processes.of(container)))

@@ -7,9 +7,8 @@ change may be announced twice, but is never missed.
 """
 
 from hook.broker.core.announcer import Announcer, about
-from hook.broker.core.events import Surveyed
+from hook.broker.core.events import Instruction, Surveyed
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import Instruction
 from plimsoll.broker.announcements import Resized
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid

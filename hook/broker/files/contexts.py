@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from hook.broker.files.writing import write_whole
+from hook.broker.files.writing import read_json, write_whole
 from plimsoll.ids import GpuUuid
 from plimsoll.part.log import get_logger
 
@@ -27,7 +27,7 @@ _log: Final = get_logger()
 _Bytes = Annotated[int, Meta(gt=0, le=1 << 40)]
 
 
-class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     driver: str
     context_bytes: dict[str, _Bytes]
 
@@ -58,18 +58,13 @@ class ContextsFile:
 
     def read(self) -> dict[GpuUuid, int]:
         """The costs that were saved under this version of the driver, in bytes per GPU."""
-        try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
-        except FileNotFoundError:
+        content = read_json(self._path, _Content, "contexts_damaged", "nothing: it is measured again")
+        if content is None:
             return {}
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            remedy = "nothing: it is measured again"
-            _log.warning("contexts_damaged", file=str(self._path), problem=str(error), remedy=remedy)
+        if content.driver != self.driver:
+            _log.info("contexts_of_another_driver", measured_under=content.driver, driver=self.driver)
             return {}
-        if kept.driver != self.driver:
-            _log.info("contexts_of_another_driver", measured_under=kept.driver, driver=self.driver)
-            return {}
-        return {GpuUuid(gpu): context_bytes for gpu, context_bytes in kept.context_bytes.items()}
+        return {GpuUuid(gpu): context_bytes for gpu, context_bytes in content.context_bytes.items()}
 
     def write(self, context_bytes: Mapping[GpuUuid, int]) -> None:
         """Replace the saved costs, in bytes per GPU.
@@ -77,5 +72,5 @@ class ContextsFile:
         Raises:
             OSError: the disk is full or read-only, for example.
         """
-        kept = _Kept(self.driver, {str(gpu): cost for gpu, cost in context_bytes.items()})
-        write_whole(self._path, msgspec.json.encode(kept), CONTEXTS_MODE)
+        content = _Content(self.driver, {str(gpu): cost for gpu, cost in context_bytes.items()})
+        write_whole(self._path, msgspec.json.encode(content), CONTEXTS_MODE)

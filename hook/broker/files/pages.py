@@ -11,20 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.codec import (
-    BODY_OFFSET,
-    COUNTS_BYTES,
-    COUNTS_HEAD,
-    EXPORTS_BYTES,
-    GENERATION_OFFSET,
-    LIMITS_BYTES,
-    MEASURED_BYTES,
-    WORD,
-    Numbers,
-    counts_head,
-    limits_body,
-    new_limits,
-)
+from hook.broker.core import codec
 from hook.broker.files.writing import opened, write_whole
 from plimsoll.broker.pages import (
     COUNTS_NAME,
@@ -46,16 +33,19 @@ TENANTS_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for `counts`: a tenant may put a link or a pipe in its place."""
 
 
-def lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) -> None:
+def lay_out_limits(directory: Path, lines: ContainerLines, numbers: codec.Numbers) -> None:
     """Write `limits` under its generation, or a new file where the present one cannot be kept."""
-    path, new = directory / LIMITS_NAME, new_limits(lines, numbers)
+    path, new = directory / LIMITS_NAME, codec.new_limits(lines, numbers)
     if not path.exists():
         write_whole(path, new, LIMITS_MODE)
         return
     with opened(path, os.O_RDWR) as file:
-        old = os.pread(file, LIMITS_BYTES + 1, 0)
-        if len(old) == LIMITS_BYTES and old[:GENERATION_OFFSET] == new[:GENERATION_OFFSET]:
-            _rewrite_limits(file, old, limits_body(lines, numbers))
+        old = os.pread(file, codec.LIMITS_BYTES + 1, 0)
+        if (
+            len(old) == codec.LIMITS_BYTES
+            and old[: codec.GENERATION_OFFSET] == new[: codec.GENERATION_OFFSET]
+        ):
+            _rewrite_limits(file, old, codec.limits_body(lines, numbers))
             return
     write_whole(path, new, LIMITS_MODE)
 
@@ -63,11 +53,11 @@ def lay_out_limits(directory: Path, lines: ContainerLines, numbers: Numbers) -> 
 def lay_out_measured(directory: Path) -> None:
     """An empty `measured`. The new `limits` of a broker that has just started has no excess either."""
     path = directory / MEASURED_NAME
-    if path.exists() and path.stat().st_size == MEASURED_BYTES:
+    if path.exists() and path.stat().st_size == codec.MEASURED_BYTES:
         with opened(path, os.O_RDWR) as file:  # in place: processes have it mapped
-            os.pwrite(file, bytes(MEASURED_BYTES), 0)
+            os.pwrite(file, bytes(codec.MEASURED_BYTES), 0)
     else:
-        write_whole(path, b"", LIMITS_MODE, MEASURED_BYTES)
+        write_whole(path, b"", LIMITS_MODE, codec.MEASURED_BYTES)
 
 
 def write_measured(
@@ -102,14 +92,14 @@ def _rewrite_limits(file: int, old: bytes, body: bytes) -> None:
     Each step is its own `pwrite`: the kernel takes and releases the file's lock in between, so no processor shows a
     reader these stores in another order.
     """
-    (generation,) = WORD.unpack_from(old, GENERATION_OFFSET)
+    (generation,) = codec.WORD.unpack_from(old, codec.GENERATION_OFFSET)
     is_torn = generation % 2 == 1  # A broker was killed in this function.
-    if old[BODY_OFFSET:] == body and not is_torn:
+    if old[codec.BODY_OFFSET :] == body and not is_torn:
         return
     odd = generation | 1
-    os.pwrite(file, WORD.pack(odd), GENERATION_OFFSET)
-    os.pwrite(file, body, BODY_OFFSET)
-    os.pwrite(file, WORD.pack(odd + 1), GENERATION_OFFSET)
+    os.pwrite(file, codec.WORD.pack(odd), codec.GENERATION_OFFSET)
+    os.pwrite(file, body, codec.BODY_OFFSET)
+    os.pwrite(file, codec.WORD.pack(odd + 1), codec.GENERATION_OFFSET)
 
 
 def lay_out_counts(directory: Path, *, clear: bool) -> None:
@@ -125,7 +115,7 @@ def lay_out_counts(directory: Path, *, clear: bool) -> None:
         pass  # The file is missing, a link or a directory: a new file takes its place.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    write_whole(path, counts_head(), COUNTS_MODE, COUNTS_BYTES)
+    write_whole(path, codec.counts_head(), COUNTS_MODE, codec.COUNTS_BYTES)
 
 
 def lay_out_exports(directory: Path, *, clear: bool) -> None:
@@ -133,17 +123,17 @@ def lay_out_exports(directory: Path, *, clear: bool) -> None:
     path = directory / EXPORTS_NAME
     with contextlib.suppress(FileNotFoundError):
         about = path.lstat()
-        if stat.S_ISREG(about.st_mode) and about.st_size == EXPORTS_BYTES and not clear:
+        if stat.S_ISREG(about.st_mode) and about.st_size == codec.EXPORTS_BYTES and not clear:
             return
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    write_whole(path, b"", COUNTS_MODE, EXPORTS_BYTES)
+    write_whole(path, b"", COUNTS_MODE, codec.EXPORTS_BYTES)
 
 
 def _mend_counts(file: int, size_bytes: int) -> None:
-    if size_bytes != COUNTS_BYTES:
-        os.ftruncate(file, COUNTS_BYTES)
-        os.posix_fallocate(file, 0, COUNTS_BYTES)
-    if os.pread(file, COUNTS_HEAD.size, 0) != counts_head()[: COUNTS_HEAD.size]:
+    if size_bytes != codec.COUNTS_BYTES:
+        os.ftruncate(file, codec.COUNTS_BYTES)
+        os.posix_fallocate(file, 0, codec.COUNTS_BYTES)
+    if os.pread(file, codec.COUNTS_HEAD.size, 0) != codec.counts_head()[: codec.COUNTS_HEAD.size]:
         # Any slot may be in use by now, so all of them count as touched.
-        os.pwrite(file, counts_head(slots_touched=MAX_SLOTS), 0)
+        os.pwrite(file, codec.counts_head(slots_touched=MAX_SLOTS), 0)

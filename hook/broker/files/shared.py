@@ -12,32 +12,11 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from hook.broker.core.codec import (
-    EXPORTS_BYTES,
-    IMPORTS_BYTES,
-    SLOTS_END,
-    USES_BYTES,
-    WORD,
-    WORD_32,
-    WORK_BYTES,
-    Numbers,
-    claimed_slots,
-    cpus_page,
-    exports_of_dead,
-    granted_by,
-    imports_offset,
-    lesser_measured,
-    measured_offset,
-    measured_slot,
-    owner_offset,
-    uses_offset,
-    vacating_offset,
-    work_offset,
-)
+from hook.broker.core import codec
 from hook.broker.core.ids import ContainerKey, SlotMeasured, SlotUse
 from hook.broker.core.registration import RECORD_NAME
 from hook.broker.files.pages import (
@@ -108,7 +87,7 @@ class SharedFiles:
         write_whole(path, content, RECORD_MODE, is_durable=True)
 
     def lay_out(
-        self, container: ContainerKey, lines: ContainerLines, numbers: Numbers, *, clear_counts: bool
+        self, container: ContainerKey, lines: ContainerLines, numbers: codec.Numbers, *, clear_counts: bool
     ) -> OSError | None:
         """Make missing files, mend damaged ones, and write the lines in place.
 
@@ -123,7 +102,7 @@ class SharedFiles:
         for directory in (limits_dir, counts_dir):
             for level in (directory.parent.parent, directory.parent, directory):
                 _make_directory(level)
-        lay_out_cpus(limits_dir, cpus_page(lines))
+        lay_out_cpus(limits_dir, codec.cpus_page(lines))
         lay_out_preloads(limits_dir)
         if container not in self._laid_out:
             lay_out_measured(limits_dir)
@@ -142,7 +121,7 @@ class SharedFiles:
         self,
         container: ContainerKey,
         lines: ContainerLines,
-        numbers: Numbers,
+        numbers: codec.Numbers,
         measured: Sequence[SlotMeasured] = (),
     ) -> None:
         """Write the `limits` and slots of `measured` of a container that was laid out, in place.
@@ -154,9 +133,9 @@ class SharedFiles:
             OSError: its directory is gone, or the disk is full or read-only.
         """
         directory = self.limits_dir(container)
-        new = [(measured_offset(one.slot), measured_slot(one)) for one in measured]
+        new = [(codec.measured_offset(one.slot), codec.measured_slot(one)) for one in measured]
         if new:
-            write_measured(directory, new, lesser_measured)
+            write_measured(directory, new, codec.lesser_measured)
         lay_out_limits(directory, lines, numbers)
         if new:
             write_measured(directory, new, lambda _, now: now)
@@ -164,7 +143,7 @@ class SharedFiles:
     def granted(self, container: ContainerKey) -> dict[GpuUuid, int]:
         """The granted bytes on a container's page, by GPU; empty where there is no valid page."""
         try:
-            return granted_by(self.limits_dir(container).joinpath(LIMITS_NAME).read_bytes())
+            return codec.granted_by(self.limits_dir(container).joinpath(LIMITS_NAME).read_bytes())
         except OSError:
             return {}
 
@@ -174,14 +153,10 @@ class SharedFiles:
         Raises:
             OSError: the broker ran out of file descriptors.
         """
-        try:
-            with opened(self.counts_path(container), os.O_RDONLY | TENANTS_FILE) as file:
-                counts = os.pread(file, SLOTS_END, 0)
-            return claimed_slots(counts, gpu_count, self._read_exports(container))
-        except OSError as error:
-            if error.errno in {errno.EMFILE, errno.ENFILE}:
-                raise
-            return ()  # The tenant caused this. The next layout puts a new file there.
+        counts = _read(self.counts_path(container), codec.SLOTS_END)
+        return codec.claimed_slots(
+            counts, gpu_count, _read(self._exports_path(container), codec.EXPORTS_BYTES)
+        )
 
     def clear_slots(self, container: ContainerKey, owner: int) -> int:
         """Zero every slot of a dead owner; returns the bytes that its words held.
@@ -191,52 +166,40 @@ class SharedFiles:
         """
         with contextlib.suppress(FileNotFoundError):
             with opened(self.counts_path(container), os.O_RDWR | TENANTS_FILE) as file:
-                slots = claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS)
+                slots = codec.claimed_slots(os.pread(file, codec.SLOTS_END, 0), MAX_GPUS)
                 held = [slot for slot in slots if slot.owner == owner]
                 self._end_crossings(container, owner, held)
                 for slot in held:
-                    os.pwrite(file, bytes(USES_BYTES), uses_offset(slot.slot))
+                    os.pwrite(file, bytes(codec.USES_BYTES), codec.uses_offset(slot.slot))
                     # In the work the owner word is zeroed first: work under another owner word belongs to no process.
-                    os.pwrite(file, bytes(WORD.size), work_offset(slot.slot))
-                    os.pwrite(file, bytes(WORK_BYTES), work_offset(slot.slot))
-                    os.pwrite(file, bytes(WORD.size), owner_offset(slot.slot))
+                    os.pwrite(file, bytes(codec.WORD.size), codec.work_offset(slot.slot))
+                    os.pwrite(file, bytes(codec.WORK_BYTES), codec.work_offset(slot.slot))
+                    os.pwrite(file, bytes(codec.WORD.size), codec.owner_offset(slot.slot))
             denied_before = self._denied_by_the_dead.get(container, 0)
             self._denied_by_the_dead[container] = denied_before + sum(slot.denied_count for slot in held)
             return sum(sum(slot.used_bytes) for slot in held)
         return 0
 
-    def _read_exports(self, container: ContainerKey) -> bytes:
-        """The whole `exports` file; empty if it is gone or is not the broker's any more."""
-        try:
-            with opened(self._counts_dir(container) / EXPORTS_NAME, os.O_RDONLY | TENANTS_FILE) as file:
-                return os.pread(file, EXPORTS_BYTES, 0)
-        except OSError as error:
-            if error.errno in {errno.EMFILE, errno.ENFILE}:
-                raise
-            return b""
-
     def _end_crossings(self, container: ContainerKey, owner: int, slots: Sequence[SlotUse]) -> None:
         """Orphan the memory that a dead process exported, and end its imports."""
-        path = self._counts_dir(container) / EXPORTS_NAME
-        try:
-            with opened(path, os.O_RDWR | TENANTS_FILE) as file:
-                exports = os.pread(file, EXPORTS_BYTES, 0)
-                if len(exports) < EXPORTS_BYTES:
-                    return
-                for offset in exports_of_dead(exports, owner):
-                    os.pwrite(file, WORD_32.pack(EXPORT_ORPHANED), offset)
-                for slot in slots:
-                    os.pwrite(file, bytes(IMPORTS_BYTES), imports_offset(slot.slot))
-        except OSError as error:
-            if error.errno in {errno.EMFILE, errno.ENFILE}:
-                raise
+        with (
+            _tenants_faults_ignored(),
+            opened(self._exports_path(container), os.O_RDWR | TENANTS_FILE) as file,
+        ):
+            exports = os.pread(file, codec.EXPORTS_BYTES, 0)
+            if len(exports) < codec.EXPORTS_BYTES:
+                return
+            for offset in codec.exports_of_dead(exports, owner):
+                os.pwrite(file, codec.WORD_32.pack(EXPORT_ORPHANED), offset)
+            for slot in slots:
+                os.pwrite(file, bytes(codec.IMPORTS_BYTES), codec.imports_offset(slot.slot))
 
     def mark_vacating(self, container: ContainerKey, owner: int, *, is_vacating: bool) -> None:
         """Mark or unmark an owner's slots: after an exec, a new program of the owner takes no marked slot."""
         with opened(self.counts_path(container), os.O_RDWR | TENANTS_FILE) as file:
-            for slot in claimed_slots(os.pread(file, SLOTS_END, 0), MAX_GPUS):
+            for slot in codec.claimed_slots(os.pread(file, codec.SLOTS_END, 0), MAX_GPUS):
                 if slot.owner == owner:
-                    os.pwrite(file, WORD.pack(is_vacating), vacating_offset(slot.slot))
+                    os.pwrite(file, codec.WORD.pack(is_vacating), codec.vacating_offset(slot.slot))
 
     def denied_by_the_dead(self, container: ContainerKey) -> int:
         """Denials that a container's dead processes had counted, since this broker's start."""
@@ -263,8 +226,32 @@ class SharedFiles:
     def _record_path(self, pod: PodUid) -> Path:
         return self._root / "limits" / pod / RECORD_NAME
 
+    def _exports_path(self, container: ContainerKey) -> Path:
+        return self._counts_dir(container) / EXPORTS_NAME
+
     def _counts_dir(self, container: ContainerKey) -> Path:
         return self._root / "counts" / container.pod / container.container
+
+
+@contextlib.contextmanager
+def _tenants_faults_ignored() -> Iterator[None]:
+    """Ignore what a tenant may have done to a file; the next layout puts a new file there.
+
+    Raises:
+        OSError: the broker ran out of file descriptors.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise
+
+
+def _read(path: Path, size_bytes: int) -> bytes:
+    """A file in a directory of a tenant; empty if it is gone or is not the broker's any more."""
+    with _tenants_faults_ignored(), opened(path, os.O_RDONLY | TENANTS_FILE) as file:
+        return os.pread(file, size_bytes, 0)
+    return b""
 
 
 def _remove_tree(directory: Path) -> None:

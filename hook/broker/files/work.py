@@ -12,11 +12,10 @@ from typing import assert_never
 import msgspec
 
 from hook.broker.bounded_log import BoundedLog
-from hook.broker.core.events import HeldRead, Surveyed, WordsRead
-from hook.broker.core.ids import ContainerKey, SlotUse
-from hook.broker.core.instructions import (
+from hook.broker.core.events import (
     Append,
     ClearSlots,
+    HeldRead,
     Instruction,
     LayOut,
     LogWarning,
@@ -29,16 +28,19 @@ from hook.broker.core.instructions import (
     SaveRecord,
     SetLimits,
     Survey,
+    Surveyed,
     VacateSlots,
     Watch,
+    WordsRead,
 )
+from hook.broker.core.ids import ContainerKey, SlotUse
 from hook.broker.core.registration import RegisteredPods
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
-from hook.broker.processes import PodsOfProcesses, find_known, find_owners, has_let_go
+from hook.broker.proc import PodsOfProcesses, find_known, find_owners, has_let_go
 from hook.broker.shares.gate_files import GateConstants, GateFile, open_gate
-from hook.broker.shares.work_pages import open_counts
+from hook.broker.shares.tenants import open_counts
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.processes import open_process
 

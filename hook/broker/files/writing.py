@@ -1,7 +1,16 @@
-"""Opens and replaces files of the broker. Everything here blocks."""
+"""Opens, reads and replaces files of the broker. Everything here blocks."""
 
 import os
 from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from plimsoll.part.log import get_logger
+
+T = TypeVar("T")
+
+_log: Final = get_logger()
 
 
 class opened:  # noqa: N801 - reads like `open`
@@ -47,3 +56,21 @@ def write_whole(
     finally:
         os.close(file)
     draft.replace(path)
+
+
+def read_json(path: Path, kind: type[T], damaged: str, remedy: str) -> T | None:
+    """The content of a file that an earlier broker wrote; None where it is missing or damaged.
+
+    Args:
+        path: the file.
+        kind: the type of its content.
+        damaged: the log event for a file that cannot be read.
+        remedy: for the log line.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _log.warning(damaged, file=str(path), problem=str(error), remedy=remedy)
+        return None

@@ -35,11 +35,10 @@ from hook.broker.core.shares.events import (
 )
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.shares.gate_files import GateFile
-from hook.broker.shares.tenant_files import TenantFiles
-from hook.broker.shares.utilisation import Used
-from hook.broker.shares.work_pages import WorkPages
+from hook.broker.shares.tenants import TenantFiles, WorkPages
 from plimsoll.broker.wire import ContainerLines
 from plimsoll.ids import GpuUuid, ProcessKey
+from plimsoll.nvml.readings import ProcessUsage
 from plimsoll.part.clock import OWN, TICKS_PER_S, machine_ns
 from plimsoll.part.log import get_logger
 
@@ -67,7 +66,7 @@ FAILURES_S: Final = 60.0
 COMPARE_S: Final = 1.0
 """Seconds between two questions to NVML. The driver keeps samples of some seconds."""
 
-LEAST_SPAN_NS: Final = 500_000_000
+LEAST_SPAN_US: Final = 500_000
 """NVML's figure for a shorter time does not represent the whole span."""
 
 VALUE_MOST: Final = 2000
@@ -183,7 +182,7 @@ class Shares:
                 if not tenant.gate.is_open:
                     tenant.gate.beat()
 
-    async def compare(self, ask: Callable[[], Awaitable[Mapping[tuple[GpuUuid, int], Used]]]) -> None:
+    async def compare(self, ask: Callable[[], Awaitable[Mapping[tuple[GpuUuid, int], ProcessUsage]]]) -> None:
         """Compare the words of processes with NVML's figures, for ever, while any container is metered."""
         while True:
             await asyncio.sleep(COMPARE_S)
@@ -225,14 +224,14 @@ class Shares:
         for process in tenant.newly_unheld(known, self._started_ticks):
             self._announce(Unheld(tenant.key, process))
 
-    def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], Used]) -> dict[int, float]:
+    def _used_pct(self, gpu: GpuUuid, used: Mapping[tuple[GpuUuid, int], ProcessUsage]) -> dict[int, float]:
         """NVML's figure for each process on a GPU, by its number; only figures of spans about as long as ours."""
         found: dict[int, float] = {}
         for tenant in self._ring:
             pids = {owner: key.pid for key, owner in self._processes_of(tenant.key).items()}
             for page in tenant.pages.all:
                 span = used.get((gpu, pids.get(page.owner, 0)))
-                if span is not None and span.ended_ns - span.began_ns >= LEAST_SPAN_NS:
+                if span is not None and span.ended_us - span.began_us >= LEAST_SPAN_US:
                     found[page.number] = span.busy_pct
         return found
 

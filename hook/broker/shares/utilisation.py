@@ -5,13 +5,11 @@ What always holds: a missing driver causes a single log line, is tried again slo
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import NvmlAwayError, ProcessUsage
 from plimsoll.nvml.thread import DriverThread
-from plimsoll.part.clock import machine_ns
 from plimsoll.part.log import get_logger
 
 if TYPE_CHECKING:
@@ -26,21 +24,6 @@ RETRY_S: Final = 30.0
 _log: Final = get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """A process's use of a GPU's multiprocessors over a span.
-
-    Attributes:
-        busy_pct: percent of the span, exact to about a point, because the driver gives whole percent.
-        began_ns: the machine's clock at the start of the span; a younger process was measured from its own start.
-        ended_ns: the machine's clock at the driver's latest sample, up to a sample's length before the question.
-    """
-
-    busy_pct: float
-    began_ns: int
-    ended_ns: int
-
-
 class Utilisation:
     """Asks the driver how busy each process kept the GPUs since the last question.
 
@@ -53,7 +36,7 @@ class Utilisation:
         self._ended_us: dict[GpuUuid, int] = {}
         self._away_until_s: float | None = None
 
-    async def ask(self) -> Mapping[tuple[GpuUuid, int], Used]:
+    async def ask(self) -> Mapping[tuple[GpuUuid, int], ProcessUsage]:
         """Each process's use since the end of the last span, by GPU and host pid.
 
         A process that used nothing is absent. If no driver answers, or the driver gives no utilisation (in MIG mode,
@@ -75,23 +58,9 @@ class Utilisation:
             _log.warning("utilisation_not_read", problem=str(error), effect=effect)
         self._away_until_s = time.monotonic() + RETRY_S
 
-    def _read(self, nvml: "Nvml") -> dict[tuple[GpuUuid, int], Used]:
-        wall_ns = time.time_ns()
-        monotonic_offset_ns = machine_ns() - wall_ns
-        found = nvml.usage(self._ended_us, wall_ns // 1000 - SPAN_US)
+    def _read(self, nvml: "Nvml") -> dict[tuple[GpuUuid, int], ProcessUsage]:
+        found = nvml.usage(self._ended_us, time.time_ns() // 1000 - SPAN_US)
         self._ended_us |= {
             gpu: max(each.ended_us for each in usages) for gpu, usages in found.items() if usages
         }
-        return {
-            (gpu, each.pid): _used(each, monotonic_offset_ns)
-            for gpu, usages in found.items()
-            for each in usages
-        }
-
-
-def _used(usage: ProcessUsage, monotonic_offset_ns: int) -> Used:
-    return Used(
-        busy_pct=float(usage.busy_pct),
-        began_ns=usage.began_us * 1000 + monotonic_offset_ns,
-        ended_ns=usage.ended_us * 1000 + monotonic_offset_ns,
-    )
+        return {(gpu, each.pid): each for gpu, usages in found.items() for each in usages}

@@ -19,23 +19,8 @@ from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.measurements import read_gpus
 from hook.broker.memory_changes import MemoryWatch
 from hook.broker.sockets.hook import StartTask, bind_unix
+from plimsoll.broker import wire
 from plimsoll.broker.announcements import Announcement, Exited, Hello
-from plimsoll.broker.wire import (
-    CONTROL_NAME,
-    Acknowledge,
-    BrokerAnswer,
-    BrokerRequest,
-    Describe,
-    Done,
-    Measured,
-    MemoryChange,
-    ReadGpus,
-    Refused,
-    Register,
-    Registered,
-    Subscribe,
-    Unregister,
-)
 from plimsoll.nvml.readings import NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.accepting import Acceptor
@@ -57,7 +42,7 @@ themselves: a process without a context uses no GPU, and the kernel reports deat
 STUCK_S: Final = 60.0
 """Seconds after which a peer that reads nothing is cut off. No announcement is lost: the peer may subscribe again."""
 
-_REQUESTS: Final = msgspec.json.Decoder(BrokerRequest)
+_REQUESTS: Final = msgspec.json.Decoder(wire.BrokerRequest)
 
 
 def bind_control_socket(root: Path) -> socket.socket:
@@ -66,7 +51,7 @@ def bind_control_socket(root: Path) -> socket.socket:
     Raises:
         OSError: the directory is not writable, for example.
     """
-    return bind_unix(root, CONTROL_NAME, socket.SOCK_STREAM, mode=CONTROL_MODE, backlog=BACKLOG)
+    return bind_unix(root, wire.CONTROL_NAME, socket.SOCK_STREAM, mode=CONTROL_MODE, backlog=BACKLOG)
 
 
 async def serve_control(
@@ -102,6 +87,7 @@ class _Peer:
         self._accepted = accepted
         self._end: socket.socket | asyncio.StreamWriter = accepted
         self._start_task = start_task
+        self._wanted: wire.Subscribe | None = None
         self._subscriptions: list[asyncio.Task[None]] = []
 
     def close(self) -> None:
@@ -116,8 +102,8 @@ class _Peer:
         try:
             while (line := await self._next_line()) is not None:
                 await self._write(await self._answer(line) if line else _too_long())
-                if not self._subscriptions and (request := _subscription(line)) is not None:
-                    self._subscribe(request)
+                if self._wanted is not None and not self._subscriptions:
+                    self._subscribe(self._wanted)
         except (OSError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
             self._engine.bounded_log.info("control_connection_lost", None, problem=problem)
@@ -139,34 +125,35 @@ class _Peer:
             else:
                 return b"" if is_too_long else line
 
-    async def _answer(self, line: bytes) -> BrokerAnswer:
+    async def _answer(self, line: bytes) -> wire.BrokerAnswer:
         try:
             return await self._fulfil(_decoded(line))
         except (InputError, NotCarriedOutError, NvmlAwayError) as error:
             self._engine.bounded_log.warning("request_refused", None, problem=str(error))
-            return Refused(message=str(error))
+            return wire.Refused(message=str(error))
 
-    async def _fulfil(self, request: BrokerRequest) -> BrokerAnswer:
+    async def _fulfil(self, request: wire.BrokerRequest) -> wire.BrokerAnswer:
         match request:
-            case Register():
+            case wire.Register():
                 await self._engine.take(request)
                 keys = [ContainerKey(request.pod, container.name) for container in request.containers]
-                return Registered(containers=tuple(map(self._engine.files.directories, keys)))
-            case Unregister() | Acknowledge() | Measured():
+                return wire.Registered(containers=tuple(map(self._engine.disk.shared.directories, keys)))
+            case wire.Unregister() | wire.Acknowledge() | wire.Measured():
                 await self._engine.take(request)
-                if isinstance(request, Measured):
+                if isinstance(request, wire.Measured):
                     self._engine.health.reported = request.health
-                return Done()
-            case Describe():
+                return wire.Done()
+            case wire.Describe():
                 return await self._engine.describe()
-            case ReadGpus():
+            case wire.ReadGpus():
                 return await read_gpus(self._engine, self._driver)
-            case Subscribe():
-                return Done()
+            case wire.Subscribe():
+                self._wanted = request
+                return wire.Done()
             case _:
                 assert_never(request)
 
-    def _subscribe(self, request: Subscribe) -> None:
+    def _subscribe(self, request: wire.Subscribe) -> None:
         self._subscriptions.append(self._start_task(self._announce(), "subscription"))
         if request.memory:
             self._subscriptions.append(self._start_task(self._send_memory(), "changes of memory"))
@@ -205,27 +192,20 @@ class _Peer:
                         return
                     await growth.wait()
 
-    async def _write(self, *answers: BrokerAnswer | Announcement | MemoryChange) -> None:
+    async def _write(self, *answers: wire.BrokerAnswer | Announcement | wire.MemoryChange) -> None:
         self._writer.write(b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers))
         async with asyncio.timeout(STUCK_S):
             await self._writer.drain()
 
 
-def _subscription(line: bytes) -> Subscribe | None:
-    with contextlib.suppress(InputError):
-        request = _decoded(line)
-        return request if isinstance(request, Subscribe) else None
-    return None
-
-
-def _too_long() -> Refused:
+def _too_long() -> wire.Refused:
     problem = f"is longer than {REQUEST_BYTES} bytes"
-    return Refused(message=str(InputError("line", "…", problem, "register fewer containers at a time")))
+    return wire.Refused(message=str(InputError("line", "…", problem, "register fewer containers at a time")))
 
 
-def _decoded(line: bytes) -> BrokerRequest:
+def _decoded(line: bytes) -> wire.BrokerRequest:
     try:
-        request: BrokerRequest = _REQUESTS.decode(line)
+        request: wire.BrokerRequest = _REQUESTS.decode(line)
     except msgspec.ValidationError as error:
         raise _refusal(line, str(error)) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

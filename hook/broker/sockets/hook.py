@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.datagram import SIZE, Datagram, DatagramKind, decode, reply
-from hook.broker.core.events import ConnectionClosed, DatagramReceived
+from hook.broker.core.events import ConnectionClosed, DatagramReceived, Reply
 from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
-from hook.broker.core.instructions import Reply
-from hook.broker.processes import read_process, uptime_ticks
+from hook.broker.proc import read_process, uptime_ticks
 from plimsoll.broker.pages import SOCKET_NAME
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.accepting import Acceptor
@@ -42,7 +41,7 @@ DRAIN_S: Final = 1.0
 """The longest time, in seconds, to read the datagrams of a pod before it is removed. It is short, because the monitor
 removes one pod after another."""
 
-GLANCE_S: Final = 0.001
+POLL_S: Final = 0.001
 """Seconds until the next check, after a datagram was still unread."""
 
 QUIET_ROUNDS: Final = 3
@@ -176,33 +175,22 @@ class HookSockets:
         except OSError as error:
             self._log.info("reply_not_sent", connection.container, pid=connection.pid, problem=str(error))
 
-    async def drain_dead(self, pid: int, containers: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram of a dead process in these containers was handled, at most `DRAIN_DEAD_S`.
-
-        A program whose allocation is refused often dies of that. Then the denial and the death arrive together, and
-        the denial may be in a connection that is not accepted yet. A connection that a child holds open is waited for
-        only as long as it holds a datagram. Other containers, and containers removed meanwhile, are not waited for.
-        """
-        await self._until_quiet(tuple(containers), pid, DRAIN_DEAD_S)
-
-    async def drain(self, containers: Iterable[ContainerKey]) -> None:
-        """Wait until every datagram in these containers was handled, at most `DRAIN_S`.
+    async def drain(self, containers: Iterable[ContainerKey], dead_pid: int | None = None) -> None:
+        """Wait until the datagrams in these containers were handled: all of them, or those of a dead process.
 
         A pod often ends with the death of its only process. Then its removal arrives together with that process's
-        last datagrams.
+        last datagrams. And a program whose allocation is refused often dies of that. Then the denial and the death
+        arrive together, and the denial may be in a connection that is not accepted yet. A connection that a child
+        holds open is waited for only as long as it holds a datagram. Other containers, and containers removed
+        meanwhile, are not waited for. No wait is longer than `DRAIN_S` or `DRAIN_DEAD_S`.
         """
-        await self._until_quiet(tuple(containers), None, DRAIN_S)
-
-    async def _until_quiet(
-        self, containers: tuple[ContainerKey, ...], pid: int | None, most_s: float
-    ) -> None:
+        keys, quiet_rounds = tuple(containers), 0
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
-                quiet_rounds = 0
+            async with asyncio.timeout(DRAIN_S if dead_pid is None else DRAIN_DEAD_S):
                 while quiet_rounds < QUIET_ROUNDS:
-                    is_quiet = self._is_quiet(containers, pid)
+                    is_quiet = self._is_quiet(keys, dead_pid)
                     quiet_rounds = quiet_rounds + 1 if is_quiet else 0
-                    await asyncio.sleep(0 if is_quiet else GLANCE_S)
+                    await asyncio.sleep(0 if is_quiet else POLL_S)
 
     def _is_quiet(self, containers: Iterable[ContainerKey], pid: int | None) -> bool:
         """Whether no connection waits to be accepted, and no datagram of this process, or of any, to be handled."""

@@ -17,10 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
-from plimsoll.broker.pages import (
-    COUNTS_NAME,
-    GATE_SHUT,
-    GATE_STATES,
+from plimsoll.broker.datagrams import (
     KIND_CONTEXT,
     KIND_DENIED,
     KIND_FREED,
@@ -28,15 +25,20 @@ from plimsoll.broker.pages import (
     KIND_HELLO,
     KIND_UNKNOWN,
     KIND_WAIT,
+    MESSAGE_MAGIC,
+    Message,
+)
+from plimsoll.broker.pages import (
+    COUNTS_NAME,
+    GATE_SHUT,
+    GATE_STATES,
     LIMITS_NAME,
     MAX_SLOTS,
-    MESSAGE_MAGIC,
     SOCKET_NAME,
     VERSION,
     Counts,
     GpuLimit,
     Limits,
-    Message,
     Work,
 )
 from tests.hook.broker.gateview import GateView

@@ -14,7 +14,8 @@ import pytest
 
 from hook.broker.bounded_log import BURST
 from plimsoll.broker.announcements import Announcement, Context, Hello, Other, decode
-from plimsoll.broker.pages import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, SOCKET_NAME, VERSION, Message
+from plimsoll.broker.datagrams import KIND_REFUSED, KIND_WAIT, MESSAGE_MAGIC, Message
+from plimsoll.broker.pages import SOCKET_NAME, VERSION
 from plimsoll.broker.wire import BrokerAnswer, Description, Done, Refused
 from tests.hook.broker.conftest import GPUS, POD, Broker, registration, until
 from tests.servers.waiting import PATIENCE_S

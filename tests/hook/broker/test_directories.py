@@ -73,7 +73,7 @@ async def test_a_broker_killed_in_a_rewrite_leaves_no_page_odd_for_ever(broker: 
 
 
 async def test_paths_past_a_sockets_address_work(tmp_path: Path) -> None:
-    """A page with an odd generation at the start is made whole and even again."""
+    """A broker serves its containers where the paths of their sockets are longer than a socket's address."""
     deep = tmp_path / "/".join(["a-directory-with-quite-a-long-name"] * 6)
     deep.mkdir(parents=True)
     broker = Broker(deep / "root", {"audit_s": "3600"})

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from hook.broker.core.codec import Numbers
-from hook.broker.core.events import Event, HeldRead
+from hook.broker.core.events import Event, HeldRead, Instruction
 from hook.broker.core.ids import ContainerKey, SlotMeasured
-from hook.broker.core.instructions import Instruction
 from hook.broker.core.journal import Journal
 from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import wait_policy

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hook.broker.core.audit.measuring import Absences
+from hook.broker.core.events import VacateSlots
 from hook.broker.core.ids import ContainerKey, Process
-from hook.broker.core.instructions import VacateSlots
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
 from plimsoll.ids import GpuUuid, ProcessKey

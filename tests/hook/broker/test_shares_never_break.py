@@ -65,20 +65,6 @@ async def test_a_stream_that_waits_for_what_is_not_launched_yet_gets_on(here: Ca
     await here.at_work(neighbour)
 
 
-async def test_two_processes_of_a_container_have_one_budget(here: Card) -> None:
-    """Two processes together get the half of their container, and no more beside a container that wants its own."""
-    one, other = await here.register(50), await here.register(50)
-    pair = [await here.start(one, "greedy", 600) for _ in range(2)]
-    neighbour = await here.start(other, "greedy", 600)
-    await here.at_work(*pair, neighbour)
-
-    def is_fair(before: Looked, after: Looked) -> bool:
-        shares = [after.share(before, process.pid) for process in pair]
-        return FAIR < after.share(before, neighbour.pid) < 1 - FAIR and min(shares) > FAIR / 8
-
-    await here.until_shared(is_fair, "half for the pair, half for the neighbour")
-
-
 async def test_a_container_with_whole_gpus_is_never_throttled(here: Card) -> None:
     """A whole container's gate is always open and its GPU always at work, whoever contends for the other GPU."""
     whole = await here.register(100, gpus=(1,), whole=True)

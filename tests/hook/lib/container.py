@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from plimsoll.broker.datagrams import Message
 from plimsoll.broker.pages import (
     COUNTS_DIR_VARIABLE,
     COUNTS_MAGIC,
@@ -18,7 +19,6 @@ from plimsoll.broker.pages import (
     VERSION,
     Counts,
     Limits,
-    Message,
     Slot,
 )
 from tests.servers.waiting import PATIENCE_S

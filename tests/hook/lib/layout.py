@@ -7,17 +7,9 @@ import ctypes
 import sys
 from typing import Final
 
+from plimsoll.broker.datagrams import Message
 from plimsoll.broker.header import c_name
-from plimsoll.broker.pages import (
-    Counts,
-    Cpus,
-    GpuLimit,
-    Limits,
-    Measured,
-    MeasuredSlot,
-    Message,
-    Slot,
-)
+from plimsoll.broker.pages import Counts, Cpus, GpuLimit, Limits, Measured, MeasuredSlot, Slot
 
 STRUCTURES: Final = (GpuLimit, Limits, Cpus, MeasuredSlot, Measured, Slot, Counts, Message)
 

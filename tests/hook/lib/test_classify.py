@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hook.lib.classify import HEADERS, PROFILER_TYPES
-from plimsoll.broker.pages import KIND_CONTEXT, KIND_HELLO, KIND_UNKNOWN
+from plimsoll.broker.datagrams import KIND_CONTEXT, KIND_HELLO, KIND_UNKNOWN
 from tests.hook.lib.container import Container, Ear
 from tests.hook.lib.program import LIBRARY, ROOT, Node, Program
 from tests.servers.waiting import PATIENCE_S

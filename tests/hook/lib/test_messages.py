@@ -3,16 +3,15 @@
 import ctypes
 from pathlib import Path
 
-from plimsoll.broker.pages import (
+from plimsoll.broker.datagrams import (
     KIND_CONTEXT,
     KIND_DENIED,
     KIND_HELLO,
     KIND_UNKNOWN,
     MESSAGE_MAGIC,
-    SOCKET_NAME,
-    VERSION,
     Message,
 )
+from plimsoll.broker.pages import SOCKET_NAME, VERSION
 from tests.hook.lib.container import Container
 from tests.hook.lib.program import EMULATOR, MIB, OUT_OF_MEMORY, SUCCESS, Node
 

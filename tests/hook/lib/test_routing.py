@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hook.lib.variants import variants_in
-from plimsoll.broker.pages import FLAG_WHOLE_GPUS, KIND_UNKNOWN
+from plimsoll.broker.datagrams import KIND_UNKNOWN
+from plimsoll.broker.pages import FLAG_WHOLE_GPUS
 from tests.emulator.functions import functions_of
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.launches import another_driver

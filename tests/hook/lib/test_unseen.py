@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.broker.pages import KIND_CONTEXT
+from plimsoll.broker.datagrams import KIND_CONTEXT
 from tests.hook.lib.container import Container, Line
 from tests.hook.lib.launches import another_driver
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.broker.pages import (
+from plimsoll.broker.datagrams import (
     KIND_FREED,
     KIND_GRANTED,
     KIND_REFUSED,
     KIND_WAIT,
     MESSAGE_MAGIC,
-    SOCKET_NAME,
-    VERSION,
     Message,
 )
+from plimsoll.broker.pages import SOCKET_NAME, VERSION
 from tests.hook.lib.container import Container, Line
 from tests.hook.lib.program import MIB, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Node, Program
 from tests.hook.lib.script import Script

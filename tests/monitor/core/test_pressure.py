@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.pressure import PressureRules, Short, update
+from monitor.core.conditions import PressureRules, Short, update_pressure
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid
 
@@ -22,7 +22,7 @@ def changes(*free_bytes: int) -> list[tuple[bool, int]]:
     short: Short = {}
     found: list[tuple[bool, int]] = []
     for time, free in enumerate(free_bytes):
-        short, new = update(short, [gpu(free)], f"t{time}", RULES)
+        short, new = update_pressure(short, [gpu(free)], f"t{time}", RULES)
         found += [(one.short, one.limit_bytes) for one in new]
     return found
 
@@ -36,8 +36,8 @@ def test_memory_between_the_marks_changes_nothing() -> None:
 
 def test_a_gpu_that_cannot_be_read_keeps_its_state() -> None:
     """A lost GPU is not relieved: it has no free memory that is known."""
-    short, _ = update({}, [gpu(10)], "t", RULES)
-    assert update(short, [], "later", RULES) == (short, ())
+    short, _ = update_pressure({}, [gpu(10)], "t", RULES)
+    assert update_pressure(short, [], "later", RULES) == (short, ())
 
 
 @given(st.lists(st.integers(0, 1000)))

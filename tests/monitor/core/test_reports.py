@@ -98,13 +98,13 @@ def test_each_outage_of_the_broker_names_each_hooked_task_once() -> None:
     ours.stored(batch(ours, RUNNING), RUNNING.tasks.lives)
     ids = []
     for time in ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"):
-        ours.broker_left(time)
+        ours.broker_away(time)
         outage = batch(ours, RUNNING)
         assert (outage.limit_events, outage.unwatched) == (("unenforced",), (LIFE.key,))
         ids += [decode_event(entry.body).id for entry in outage.entries if entry.limit]
         ours.stored(outage, RUNNING.tasks.lives)
         assert batch(ours, RUNNING).limit_events == ()
-        ours.broker_returned()
+        ours.broker_away(None)
         assert batch(ours, RUNNING).limit_events == ()
     assert len(set(ids)) == 2
 
@@ -123,10 +123,10 @@ def test_the_brokers_absence_and_short_memory_are_reported_at_once() -> None:
         assert ours.batch(IDLE, (), 100.0, "2026-01-01T00:00:00Z", changes=changes).entries == ()
         return state.broker_away_since, state.short
 
-    ours.broker_left("2026-01-01T00:00:01Z")
+    ours.broker_away("2026-01-01T00:00:01Z")
     assert reported() == ("2026-01-01T00:00:01Z", {})
     assert reported(short) == ("2026-01-01T00:00:01Z", short.short)
-    ours.broker_returned()
+    ours.broker_away(None)
     assert reported(short) == (None, short.short)
     assert reported() == (None, {})
 

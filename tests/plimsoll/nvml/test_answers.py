@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from plimsoll.native import EMULATOR
-from plimsoll.nvml.answers import away
+from plimsoll.nvml.calls import away
 
 NODE = "[gpu 0]\nmodel = NVIDIA GB10\nmemory = 8Gi\nuuid = GPU-00000000-0000-4000-8000-000000000000\n"
 PROGRAM = Path(__file__).parent / "programs" / "answers.py"

@@ -8,10 +8,9 @@ from typing import Final
 
 from hook.broker.core.audit.attribution import Audited, Hooked
 from hook.broker.core.audit.audit import Audit
-from hook.broker.core.events import WordsRead
+from hook.broker.core.events import Instruction, LogWarning, ReadWords, SaveContexts, VacateSlots, WordsRead
 from hook.broker.core.ids import ContainerKey, Process, SlotMeasured, SlotUse
-from hook.broker.core.instructions import Instruction, LogWarning, ReadWords, SaveContexts, VacateSlots
-from hook.broker.core.lives import Lives
+from hook.broker.core.processes import HookedProcesses
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -22,17 +21,47 @@ _IN_VAIN: Final = (
 _IN_VAIN_REMEDY: Final = "find out why NVML is slow on this node: `not_measured` in this log, or nvidia-smi"
 
 
+class Absences:
+    """The processes with memory in their words that the latest measurement did not list.
+
+    An exec may have made them other programs: it frees the old program's GPU memory but does not end the process, so
+    the slot's words outlive the memory. The absence from NVML's list is only a suspicion. The engine then checks
+    whether the process still maps `counts`.
+    """
+
+    def __init__(self) -> None:
+        self._absent: frozenset[tuple[ContainerKey, ProcessKey]] = frozenset()
+
+    def take(
+        self, measured: Measured, holders: Mapping[tuple[ContainerKey, ProcessKey], int]
+    ) -> list[VacateSlots]:
+        """Take in a measurement.
+
+        Args:
+            measured: the measurement by NVML.
+            holders: the owner words of all processes with memory in their words.
+
+        Returns:
+            An instruction for each process that was absent from two measurements in a row.
+        """
+        listed = {ProcessKey(process.pid, process.start_ticks) for process in measured.processes}
+        absent = frozenset(holder for holder in holders if holder[1] not in listed)
+        suspects = sorted(absent & self._absent)
+        self._absent = absent
+        return [VacateSlots(place, Process(key, holders[place, key])) for place, key in suspects]
+
+
 class Measuring:
     """Takes measurements in, one by one, and counts the findings."""
 
-    def __init__(self, lives: Lives, audit: Audit) -> None:
+    def __init__(self, processes: HookedProcesses, audit: Audit) -> None:
         """Begin.
 
         Args:
-            lives: the hooked processes, and the announcer.
+            processes: the hooked processes, and the announcer.
             audit: compares measurements with words; fresh.
         """
-        self._lives = lives
+        self._processes = processes
         self._audit = audit
         self._absences = Absences()
         self._found: Counter[tuple[ContainerKey, type[Violated | Unenforced]]] = Counter()
@@ -48,8 +77,8 @@ class Measuring:
         runners: Mapping[ProcessKey, PodUid],
     ) -> ReadWords:
         """The reading that must come before a measurement can be compared."""
-        hooked = tuple(key for key in containers if self._lives.of(key))
-        known = {process for key in hooked for process in self._lives.of(key)}
+        hooked = tuple(key for key in containers if self._processes.of(key))
+        known = {process for key in hooked for process in self._processes.of(key)}
         strays = frozenset(one.process for one in measured.processes if one.pod is None)
         return ReadWords(measured, hooked, strays - known, runners)
 
@@ -75,10 +104,10 @@ class Measuring:
         result = self._audit.take(event.measured, audited)
         instructions: list[Instruction] = []
         for finding in result.findings:
-            if isinstance(finding, Unenforced) and self._lives.has_died(finding.process):
+            if isinstance(finding, Unenforced) and self._processes.has_died(finding.process):
                 continue  # It died between NVML's list and now, and two monitors may send that list twice.
             self._found[ContainerKey(finding.pod, finding.container), type(finding)] += 1
-            instructions += self._lives.announcer.announce(finding, now_s)
+            instructions += self._processes.announcer.announce(finding, now_s)
         for container, (process, gpu) in result.in_vain:
             instructions.append(_late(container, process, gpu))
         instructions += self._absences.take(event.measured, self._holders(event))
@@ -104,7 +133,7 @@ class Measuring:
         }
 
     def _figures(self, container: Audited, processes: frozenset[ProcessKey]) -> Iterator[SlotMeasured]:
-        owners = self._lives.of(container.key)
+        owners = self._processes.of(container.key)
         for key in processes:
             if slots := container.hooked[key].slots:
                 figures = [self._audit.of_process(key, gpu) for gpu in container.line_bytes]
@@ -122,7 +151,7 @@ class Measuring:
         return {
             (container, key): owner
             for container in event.slots
-            for key, owner in self._lives.of(container).items()
+            for key, owner in self._processes.of(container).items()
             if (container, owner) in holding
         }
 
@@ -134,9 +163,9 @@ class Measuring:
             by_owner.setdefault(slot.owner, []).append(slot)
         return {
             key: _hooked(
-                lines, by_owner.get(owner, []) if owner else None, self._lives.contexts(container, key)
+                lines, by_owner.get(owner, []) if owner else None, self._processes.contexts(container, key)
             )
-            for key, owner in self._lives.of(container).items()
+            for key, owner in self._processes.of(container).items()
         }
 
 
@@ -161,28 +190,3 @@ def _hooked(lines: ContainerLines, own: Sequence[SlotUse] | None, contexts: froz
 def _marked(lines: ContainerLines, masks: Iterable[int]) -> frozenset[GpuUuid]:
     marks = reduce(or_, masks, 0)
     return frozenset(line.gpu for place, line in enumerate(lines.lines) if marks >> place & 1)
-
-
-class Absences:
-    """The processes with memory in their words that the latest measurement did not list."""
-
-    def __init__(self) -> None:
-        self._absent: frozenset[tuple[ContainerKey, ProcessKey]] = frozenset()
-
-    def take(
-        self, measured: Measured, holders: Mapping[tuple[ContainerKey, ProcessKey], int]
-    ) -> list[VacateSlots]:
-        """Take in a measurement.
-
-        Args:
-            measured: the measurement by NVML.
-            holders: the owner words of all processes with memory in their words.
-
-        Returns:
-            An instruction for each process that was absent from two measurements in a row.
-        """
-        listed = {ProcessKey(process.pid, process.start_ticks) for process in measured.processes}
-        absent = frozenset(holder for holder in holders if holder[1] not in listed)
-        suspects = sorted(absent & self._absent)
-        self._absent = absent
-        return [VacateSlots(place, Process(key, holders[place, key])) for place, key in suspects]

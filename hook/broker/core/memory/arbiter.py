@@ -237,7 +237,11 @@ class MemoryArbiter:
 
     def _refuse_hopeless(self, now_s: float) -> Iterable[Step]:
         for wait in self._queue.waits:
-            reason = self._never(wait) or self._not_now(wait, now_s) or self._too_long(wait, now_s)
+            reason = (
+                self._past_all(wait, wait.requested_bytes)
+                or self._not_now(wait, now_s)
+                or self._too_long(wait, now_s)
+            )
             if reason:
                 self._queue.remove(wait.ticket)
                 yield Refuse(wait.ticket, reason, now_s - wait.since_s)
@@ -245,10 +249,6 @@ class MemoryArbiter:
             AllocationState(self._capacities.lasting, self._holdings.floors())
         ):
             yield Refuse(wait.ticket, "containers wait for each other here", now_s - wait.since_s)
-
-    def _never(self, wait: Wait) -> str:
-        """The reason why a request cannot be met even if its container held nothing; empty if it can."""
-        return self._past_all(wait, wait.requested_bytes)
 
     def _not_now(self, wait: Wait, now_s: float) -> str:
         """The reason why a request cannot be met beside its own container's memory; empty if it can.
@@ -267,6 +267,7 @@ class MemoryArbiter:
         return ""
 
     def _past_all(self, wait: Wait, needed_bytes: int) -> str:
+        """The reason why these bytes can never be met, whatever other containers hold; empty if they can."""
         holding = self._holdings.find(wait.container, wait.gpu)
         assert holding is not None
         if needed_bytes > holding.line_bytes + self._block_bytes:

@@ -1,4 +1,4 @@
-"""The bytes that each container uses, was granted and was promised, per GPU.
+"""The bytes that each GPU has for containers, and those that each container uses, was granted and was promised.
 
 What always holds: `ceiling_bytes` is the most that the container's processes may have reserved by now, at whatever
 time they read their page. It sinks only after a reading of the words that followed the write of a lower grant.
@@ -19,7 +19,12 @@ rest."""
 
 
 class Capacities:
-    """The capacities of a node's GPUs.
+    """The bytes that each GPU has for containers: by the last measurement, and by what has lasted.
+
+    A single measurement that shows less proves little. NVML drops a process that ends from its list before all its
+    memory is back. A process whose death the broker just saw, or whose hello is still under way, belongs to no
+    container. So memory is granted by the last measurement, but a request is refused for good only by bytes that have
+    lasted.
 
     Attributes:
         latest: bytes by GPU, as last measured; a GPU that was never measured is missing.
@@ -119,7 +124,7 @@ class Holdings:
             self._enrolments += 1
         known = self._by_container.get(container, {})
         self._by_container[container] = {
-            gpu: known.get(gpu) or _adopted(line_bytes, granted.get(gpu, 0))
+            gpu: known.get(gpu) or Holding(line_bytes, 0, granted.get(gpu, 0), granted.get(gpu, 0))
             for gpu, line_bytes in lines.items()
         }
         for gpu, line_bytes in lines.items():
@@ -182,7 +187,3 @@ class Holdings:
             name: {gpu: MemoryClaim(held(holding), holding.line_bytes) for gpu, holding in own.items()}
             for name, own in self._by_container.items()
         }
-
-
-def _adopted(line_bytes: int, granted_bytes: int) -> Holding:
-    return Holding(line_bytes, granted_bytes=granted_bytes, ceiling_bytes=granted_bytes)

@@ -17,9 +17,8 @@ from typing import Final, assert_never
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.audit.audit import BLOCK_BYTES
 from hook.broker.core.datagram import DatagramKind
-from hook.broker.core.events import DatagramReceived, HeldRead
+from hook.broker.core.events import DatagramReceived, HeldRead, Instruction, ReadHeld, Reply
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import Instruction, ReadHeld, Reply
 from hook.broker.core.memory.arbiter import (
     Allow,
     AnnouncePaused,

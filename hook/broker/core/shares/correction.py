@@ -39,7 +39,7 @@ class Correction:
     Attributes:
         factor: its real compute time ÷ the charge by its words.
         ran_ns: uncorrected charge since NVML was last asked.
-        told_ns: the most compute time that its words can mean, since NVML was last asked.
+        claimed_ns: the most compute time that its words can mean, since NVML was last asked.
         seen_ns: decayed sum of NVML's figures.
         charged_ns: decayed sum of the charges in the same time.
         compared_ns: decayed sum of that time.
@@ -49,7 +49,7 @@ class Correction:
 
     factor: float = 1.0
     ran_ns: float = 0.0
-    told_ns: float = 0.0
+    claimed_ns: float = 0.0
     seen_ns: float = 0.0
     charged_ns: float = 0.0
     compared_ns: float = 0.0
@@ -64,7 +64,7 @@ class Correction:
         is_exact = abs(self.seen_ns - self.charged_ns) <= EXACT * self.compared_ns + SAMPLE_NS
         self.factor = 1.0 if is_exact else min(max(self.seen_ns / max(self.charged_ns, 1.0), LEAST), MOST)
 
-    def is_violation(self, used_pct: float, told_pct: float) -> bool:
+    def is_violation(self, used_pct: float, claimed_pct: float) -> bool:
         """Whether the process has now used more than its words can mean in `LIE_SPANS` spans in a row."""
-        self.violations = self.violations + 1 if used_pct > told_pct + LIE_PCT else 0
+        self.violations = self.violations + 1 if used_pct > claimed_pct + LIE_PCT else 0
         return self.violations == LIE_SPANS

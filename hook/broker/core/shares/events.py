@@ -154,14 +154,14 @@ class ShareOveruse:
     Attributes:
         owner: the owner word of the process.
         used_pct: NVML's figure for the second span.
-        told_pct: the most that its words can mean for the same span.
+        claimed_pct: the most that its words can mean for the same span.
     """
 
     container: ContainerKey
     owner: int
     gpu: GpuUuid
     used_pct: float
-    told_pct: float
+    claimed_pct: float
 
 
 ShareInstruction = SetGate | UnmetSpan | ShareOveruse

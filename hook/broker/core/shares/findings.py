@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hook.broker.core.announcer import Announcer, about
+from hook.broker.core.events import Instruction
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import Instruction
 from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from plimsoll.broker import announcements
 from plimsoll.ids import ProcessKey
@@ -56,8 +56,10 @@ def _unmet(span: UnmetSpan) -> announcements.Unmet:
 
 
 def _violated(overuse: ShareOveruse, process: ProcessKey) -> announcements.ShareViolated:
-    used_pct, told_pct = round(overuse.used_pct, 1), round(overuse.told_pct, 1)
-    text = f"by NVML the process used {used_pct:g} % of this GPU's time, while its page says {told_pct:g} %"
+    used_pct, claimed_pct = round(overuse.used_pct, 1), round(overuse.claimed_pct, 1)
+    text = (
+        f"by NVML the process used {used_pct:g} % of this GPU's time, while its page says {claimed_pct:g} %"
+    )
     return announcements.ShareViolated(
         **about(overuse.container, process), gpu=overuse.gpu, text=text, used_pct=used_pct
     )

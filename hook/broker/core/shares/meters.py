@@ -85,7 +85,7 @@ class Meter:
             new_sliced_ns, self.sliced_ns = _gain(self.sliced_ns, sliced_ns, span_ns - new_sure_ns)
         elif sliced_ns < self.sliced_ns - SILENT_NS:
             self.sliced_ns = sliced_ns + SILENT_NS
-        self.correction.told_ns += new_sure_ns + new_sliced_ns
+        self.correction.claimed_ns += new_sure_ns + new_sliced_ns
         self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
         self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns
         self._place(words, now_ns, span_ns, gained_ns, new_sure_ns + new_sliced_ns)

@@ -262,12 +262,12 @@ class Scheduler:
             for number, process in tenant.processes.items():
                 correction, used_pct = process.places[place][2].correction, event.used_pct.get(number)
                 if used_pct is not None and correction.skipped_ns < event.now_ns - WHOLE * span_ns:
-                    told_pct = 100 * correction.told_ns / span_ns
+                    claimed_pct = 100 * correction.claimed_ns / span_ns
                     if len(tenant.gpus) == 1:
                         correction.correct(used_pct, span_ns)
-                    if correction.is_violation(used_pct, told_pct):
+                    if correction.is_violation(used_pct, claimed_pct):
                         steps.append(
-                            ShareOveruse(tenant.container, process.owner, gpu.uuid, used_pct, told_pct)
+                            ShareOveruse(tenant.container, process.owner, gpu.uuid, used_pct, claimed_pct)
                         )
-                correction.ran_ns = correction.told_ns = 0.0
+                correction.ran_ns = correction.claimed_ns = 0.0
         return steps

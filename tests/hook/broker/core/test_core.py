@@ -4,10 +4,9 @@ import ctypes
 from itertools import pairwise
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
-from hook.broker.core.codec import PageNumbers, claimed_slots, counts_head, new_limits
+from hook.broker.core.codec import claimed_slots, counts_head
 from hook.broker.core.ids import (
     HALF,
     SlotUse,
@@ -15,14 +14,9 @@ from hook.broker.core.ids import (
     owner_word,
 )
 from hook.broker.core.journal import Journal
-from hook.broker.core.registration import check
 from plimsoll.broker.announcements import Announcement
-from plimsoll.broker.pages import MAX_SLOTS, Counts, Limits, Slot
-from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.ids import ContainerName, GpuUuid
-from plimsoll.part.errors import InputError
+from plimsoll.broker.pages import MAX_SLOTS, Counts, Slot
 from tests.announcements import announcement
-from tests.hook.broker.core.registrations import GPUS, MAIN, PODS, pod
 
 NOW_S = 1_700_000_000.0
 
@@ -93,79 +87,6 @@ def test_claimed_slots_are_read_whatever_the_files_length(owners: dict[int, int]
     size = ctypes.sizeof(Slot)
     inside = sorted(slot for slot in owners if end + (slot + 1) * size <= length)
     assert found == tuple(SlotUse(slot, owners[slot], (0, slot), 3, 4) for slot in inside)
-
-
-def test_a_limits_page_is_what_the_layout_says() -> None:
-    """Every declared number is in its field, and the page begins with an even generation."""
-    numbers = tuple(
-        PageNumbers(granted_bytes=70, context_bytes=3, excess_bytes=5, is_wanted=True) for _ in GPUS
-    )
-    page = Limits.from_buffer_copy(new_limits(pod(PODS[0], line_bytes=77).containers[0], numbers))
-    assert page.generation % 2 == 0
-    assert [page.gpus[n].uuid.decode() for n in range(page.gpu_count)] == list(GPUS)
-    first = page.gpus[0]
-    assert (first.line_bytes, first.granted_bytes, first.context_bytes) == (77, 70, 3)
-    assert (first.excess_bytes, first.is_wanted) == (5, 1)
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (Line(gpu=GPUS[0], line_bytes=-1), "line_bytes: -1"),
-        (Line(gpu=GPUS[0], line_bytes=1 << 63), "line_bytes: 9223372036854775808"),
-        (Line(gpu=GPUS[0], line_bytes=1, share_pct=101), "share_pct: 101"),
-        (Line(gpu=GPUS[0], line_bytes=1, limit_pct=0), "limit_pct: 0"),
-        (
-            Line(gpu=GPUS[0], line_bytes=1, share_pct=50, limit_pct=40),
-            "limit_pct: 40 is below the share of 50",
-        ),
-        (Line(gpu=GpuUuid("G" * 48), line_bytes=1), "gpu: 'GGG"),
-        (Line(gpu=GpuUuid(""), line_bytes=1), "gpu: ''"),
-        (Line(gpu=GpuUuid("GPU-\u00e9"), line_bytes=1), "gpu: 'GPU-é'"),
-    ],
-)
-def test_a_line_that_cannot_hold_is_refused(line: Line, said: str) -> None:
-    """The refusal names the field, with its place, and the value."""
-    container = ContainerLines(name=MAIN, lines=(line,))
-    with pytest.raises(InputError) as refused:
-        check(Register(pod=PODS[0], namespace="n", name="p", containers=(container,)))
-    assert str(refused.value).startswith(f"containers[0].lines[0].{said}")
-
-
-@pytest.mark.parametrize(
-    ("containers", "said"),
-    [
-        ((ContainerLines(name=MAIN, lines=()),), "containers[0].lines: 0"),
-        (
-            (
-                ContainerLines(
-                    name=MAIN, lines=tuple(Line(gpu=GpuUuid(f"G{n}"), line_bytes=1) for n in range(17))
-                ),
-            ),
-            "containers[0].lines: 17",
-        ),
-        (
-            (ContainerLines(name=MAIN, lines=(Line(gpu=GPUS[0], line_bytes=1),) * 2),),
-            "containers[0].lines[1].gpu: 'GPU-a' stands twice",
-        ),
-        (pod(PODS[0]).containers * 2, "containers[1].name: 'main' stands twice"),
-        (
-            (ContainerLines(name=ContainerName("record.json"), lines=(Line(gpu=GPUS[0], line_bytes=1),)),),
-            "containers[0].name: 'record.json'",
-        ),
-        (
-            (ContainerLines(name=ContainerName("a/b"), lines=(Line(gpu=GPUS[0], line_bytes=1),)),),
-            "containers[0].name: 'a/b'",
-        ),
-    ],
-)
-def test_containers_that_cannot_be_laid_out_are_refused(
-    containers: tuple[ContainerLines, ...], said: str
-) -> None:
-    """The refusal names the field, with its place, and the value."""
-    with pytest.raises(InputError) as refused:
-        check(Register(pod=PODS[0], namespace="n", name="p", containers=containers))
-    assert str(refused.value).startswith(said)
 
 
 def _announcement(seq: int, what: str, pid: int) -> Announcement:

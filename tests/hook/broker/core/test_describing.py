@@ -6,7 +6,7 @@ from hook.broker.core.audit.audit import Audit
 from hook.broker.core.describing import describe
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
-from hook.broker.core.lives import Lives
+from hook.broker.core.processes import HookedProcesses
 from hook.broker.core.registration import PodRecord
 from hook.broker.core.shares.events import GateState, ShareTerms, ShareUse
 from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed
@@ -41,6 +41,6 @@ def test_a_containers_time_is_told_where_it_is_shared_and_known(
     use: ShareUse | None, told: ShareUsed | None
 ) -> None:
     """Behind an open gate the use is unknown. Whole GPUs, and a container without a gate, have no share."""
-    lives = Lives(Journal([], 16), "boot")
-    [described] = describe([PodRecord(pod=POD)], lives, {}, {KEY: use}.get, Audit({})).containers
+    processes = HookedProcesses(Journal([], 16), "boot")
+    [described] = describe([PodRecord(pod=POD)], processes, {}, {KEY: use}.get, Audit({})).containers
     assert described.share == told

@@ -5,9 +5,8 @@ import pytest
 from hook.broker.core.enforcement import (
     UNKNOWN_CONTEXT_BYTES,
     EnforcementName,
-    container_limits,
+    driver_limits,
     on_page,
-    pod_limits,
 )
 from hook.broker.core.registration import MAX_LINE_BYTES
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerLines, Line, Register
@@ -40,19 +39,22 @@ def pod(*containers: ContainerLines, namespace: str = "team") -> Register:
 def test_a_pod_may_hold_what_its_containers_declare_together() -> None:
     """Each container adds its line and a margin: the cost of a context, as measured, or an estimate before that."""
     both = pod(container("a", A, gib=1), container("b", A, B, gib=2))
-    assert pod_limits(both, cost) == {A: 3 * GIB + 2 * CONTEXT, B: 2 * GIB + UNKNOWN_CONTEXT_BYTES}
-    assert container_limits(both.containers[0], cost) == {A: GIB + CONTEXT}
+    assert driver_limits(both.containers, cost) == {
+        A: 3 * GIB + 2 * CONTEXT,
+        B: 2 * GIB + UNKNOWN_CONTEXT_BYTES,
+    }
+    assert driver_limits(both.containers[:1], cost) == {A: GIB + CONTEXT}
 
 
 def test_containers_that_never_meet_count_as_the_largest() -> None:
     """An init container ends before the others begin, so the pod never holds what both declare."""
     first = container("first", A, gib=5, lifespan=Lifespan(0))
-    assert pod_limits(pod(first, container("main", A, gib=2)), cost) == {A: 5 * GIB + CONTEXT}
+    assert driver_limits(pod(first, container("main", A, gib=2)).containers, cost) == {A: 5 * GIB + CONTEXT}
 
 
 def test_a_gpu_that_a_container_owns_has_no_limit() -> None:
     """The pod's other GPUs keep theirs."""
-    limits = pod_limits(pod(container("owner", A, whole=True), container("other", B)), cost)
+    limits = driver_limits(pod(container("owner", A, whole=True), container("other", B)).containers, cost)
     assert limits == {A: None, B: GIB + UNKNOWN_CONTEXT_BYTES}
 
 

@@ -11,11 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hook.broker.core.audit.audit import UNHOOKED_NS
 from hook.broker.core.datagram import Datagram, DatagramKind
-from hook.broker.core.events import DatagramReceived, Died, Event, Surveyed, WordsRead
-from hook.broker.core.ids import ContainerKey, Process, SlotUse, owner_word
-from hook.broker.core.instructions import (
+from hook.broker.core.events import (
     Append,
     ClearSlots,
+    DatagramReceived,
+    Died,
+    Event,
     Instruction,
     RemovePod,
     Rewrite,
@@ -23,8 +24,11 @@ from hook.broker.core.instructions import (
     SaveRecord,
     SetLimits,
     Survey,
+    Surveyed,
     Watch,
+    WordsRead,
 )
+from hook.broker.core.ids import ContainerKey, Process, SlotUse, owner_word
 from hook.broker.core.journal import Journal, JournalLine, decode_line
 from hook.broker.core.node import Node
 from hook.broker.core.registration import PodRecord

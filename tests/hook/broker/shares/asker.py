@@ -20,7 +20,7 @@ async def main() -> None:
     while line := (await asyncio.to_thread(sys.stdin.readline)).split():
         used = await utilisation.ask()
         assert line == ["use"]
-        _write([[gpu, pid, each.busy_pct, each.began_ns, each.ended_ns] for (gpu, pid), each in used.items()])
+        _write([[gpu, pid, each.busy_pct, each.began_us, each.ended_us] for (gpu, pid), each in used.items()])
     await driver.close()
 
 

@@ -10,15 +10,15 @@ from hook.broker.core.events import Unheld
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.scheduler import Scheduler
-from hook.broker.core.shares.settings import S, ShareSettings
+from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.shares import ticks as shares
 from hook.broker.shares.gate_files import GateConstants, open_gate
+from hook.broker.shares.tenants import open_counts
 from hook.broker.shares.ticks import Shares
-from hook.broker.shares.utilisation import Used
-from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import Counts
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
+from plimsoll.nvml.readings import ProcessUsage
 from tests.hook.broker.conftest import GPUS, MAIN, until
 
 KEY = ContainerKey(PodUid("one"), MAIN)
@@ -44,8 +44,9 @@ async def test_a_process_that_hides_its_work_is_found_by_its_pid(
     monkeypatch.setattr(shares, "COMPARE_S", 0.1)
     told: list[UnmetSpan | Unheld | ShareOveruse] = []
 
-    async def ask() -> Mapping[tuple[GpuUuid, int], Used]:
-        return {(GPUS[0], LIAR.pid): Used(50.0, 0, S), (GPUS[0], BRIEF.pid): Used(50.0, 0, S // 10)}
+    async def ask() -> Mapping[tuple[GpuUuid, int], ProcessUsage]:
+        spans_us = {LIAR.pid: 1_000_000, BRIEF.pid: 100_000}
+        return {(GPUS[0], pid): ProcessUsage(pid, 50, 0, span_us) for pid, span_us in spans_us.items()}
 
     held = Shares(
         lambda: Scheduler(ShareSettings()),
@@ -75,7 +76,7 @@ async def test_owners_that_nobody_knows_are_looked_for_now_and_then(
 
     A tenant may write any number of them.
     """
-    monkeypatch.setattr("hook.broker.shares.tenant_files.UNKNOWN_S", 0.05)
+    monkeypatch.setattr("hook.broker.shares.tenants.UNKNOWN_S", 0.05)
     monkeypatch.setattr(shares, "SCAN_S", 0.02)
     surveyed: list[ContainerKey] = []
     held = Shares(lambda: Scheduler(ShareSettings()), 0.005, lambda _: {}, surveyed.append, lambda _: None)

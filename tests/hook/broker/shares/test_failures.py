@@ -13,8 +13,8 @@ from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.shares import ticks as shares
 from hook.broker.shares.gate_files import GateConstants, open_gate
+from hook.broker.shares.tenants import open_counts
 from hook.broker.shares.ticks import Shares
-from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT, Counts
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import PodUid

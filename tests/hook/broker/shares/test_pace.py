@@ -13,8 +13,8 @@ from hook.broker.core.shares.events import ShareEvent, ShareInstruction, Ticked
 from hook.broker.core.shares.scheduler import Scheduler
 from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.shares.gate_files import GateConstants, open_gate
+from hook.broker.shares.tenants import open_counts
 from hook.broker.shares.ticks import IDLE_TICK_S, Shares
-from hook.broker.shares.work_pages import open_counts
 from plimsoll.broker.pages import Counts
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import PodUid

@@ -9,7 +9,7 @@ import pytest
 
 from hook.broker.core.codec import COUNTS_BYTES, WORD, owner_offset, owners, work_offset
 from hook.broker.core.shares.events import Words
-from hook.broker.shares.work_pages import WorkPages, open_counts
+from hook.broker.shares.tenants import WorkPages, open_counts
 from plimsoll.broker.pages import MAX_SLOTS, Work
 
 GPUS = 2

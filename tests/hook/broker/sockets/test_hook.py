@@ -70,8 +70,8 @@ def _caller(tmp_path: Path, sockets: HookSockets) -> Iterator[None]:  # noqa: AR
 async def test_a_neighbours_crowd_does_not_delay_a_burial(sockets: HookSockets) -> None:
     """A burial waits for the unaccepted connections of the dead process's own container, and of no other one."""
     async with asyncio.timeout(PATIENCE_S):
-        await sockets.drain_dead(os.getpid(), [OWN])
-    words = asyncio.create_task(sockets.drain_dead(os.getpid(), [OTHER]))
+        await sockets.drain([OWN], os.getpid())
+    words = asyncio.create_task(sockets.drain([OTHER], os.getpid()))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     words.cancel()
 
@@ -81,7 +81,7 @@ async def test_a_container_that_goes_meanwhile_is_waited_for_no_longer(
     sockets: HookSockets, listeners: dict[ContainerKey, socket.socket]
 ) -> None:
     """If a pod is removed while a burial waits for a dead process's last messages, the wait ends, not the broker."""
-    words = asyncio.create_task(sockets.drain_dead(os.getpid(), [OWN, OTHER]))
+    words = asyncio.create_task(sockets.drain([OWN, OTHER], os.getpid()))
     assert not (await asyncio.wait([words], timeout=0.1))[0]
     sockets.close(OTHER)
     listeners[OTHER].close()

@@ -1,8 +1,7 @@
 """An unmet request for compute time goes from the scheduler's finding to the journal."""
 
-from hook.broker.core.events import Surveyed
+from hook.broker.core.events import Append, Surveyed
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import UnmetSpan

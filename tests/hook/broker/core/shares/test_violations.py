@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from hook.broker.core.datagram import Datagram, DatagramKind
-from hook.broker.core.events import DatagramReceived, Died, Surveyed
+from hook.broker.core.events import Append, DatagramReceived, Died, Surveyed
 from hook.broker.core.ids import ContainerKey, Process
-from hook.broker.core.instructions import Append
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
 from hook.broker.core.shares.events import ShareOveruse
@@ -16,7 +15,7 @@ from tests.hook.broker.conftest import GPUS, MAIN, POD, registration
 
 CONTAINER = ContainerKey(POD, MAIN)
 LIAR = Process(ProcessKey(7, 70), owner=700)
-FOUND = ShareOveruse(CONTAINER, LIAR.owner, GPUS[1], used_pct=83.0, told_pct=12.345)
+FOUND = ShareOveruse(CONTAINER, LIAR.owner, GPUS[1], used_pct=83.0, claimed_pct=12.345)
 NOW_S = 1_700_000_000.0
 
 

@@ -1,13 +1,13 @@
-"""Admission: the shares of a GPU that may be promised."""
+"""Registrations at the edge: the shares of a GPU that may be promised, and the refusals."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import json, structs
+from msgspec import structs
 
 from hook.broker.core.registration import PodRecord, check, check_shares, promised_pct
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.ids import ContainerName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.lifespan import MAIN, Lifespan
 from plimsoll.part.errors import InputError
 from tests.hook.broker.conftest import GPUS
@@ -114,17 +114,6 @@ def test_an_init_container_takes_no_share_from_its_successors() -> None:
         check_shares(pod("a", 11), [named])
 
 
-def test_a_record_of_an_earlier_broker_is_read() -> None:
-    """A record without lifespans holds ordinary containers, and one with lifespans is read back."""
-    given = PodRecord(pod=staged("a", (30, WARM), (20, PROXY), (10, MAIN)))
-    assert json.decode(json.encode(given), type=PodRecord) == given
-    earlier = json.decode(json.encode(given))
-    for container in earlier["pod"]["containers"]:
-        container.pop("lifespan", None)
-    read = json.decode(json.encode(earlier), type=PodRecord)
-    assert [container.lifespan for container in read.pod.containers] == [MAIN] * 3
-
-
 def test_a_container_has_the_same_share_of_each_of_its_gpus() -> None:
     """A container with different shares or limits on its GPUs is refused, as it is held on all of them or none."""
     lines = (
@@ -134,3 +123,64 @@ def test_a_container_has_the_same_share_of_each_of_its_gpus() -> None:
     uneven = ContainerLines(name=ContainerName("main"), lines=lines)
     with pytest.raises(InputError, match=r"containers\[0\].lines\[1\].limit_pct: 90 differs from the 80"):
         check(Register(pod=PodUid("a"), namespace="n", name="a", containers=(uneven,)))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (Line(gpu=GPUS[0], line_bytes=-1), "line_bytes: -1"),
+        (Line(gpu=GPUS[0], line_bytes=1 << 63), "line_bytes: 9223372036854775808"),
+        (Line(gpu=GPUS[0], line_bytes=1, share_pct=101), "share_pct: 101"),
+        (Line(gpu=GPUS[0], line_bytes=1, limit_pct=0), "limit_pct: 0"),
+        (
+            Line(gpu=GPUS[0], line_bytes=1, share_pct=50, limit_pct=40),
+            "limit_pct: 40 is below the share of 50",
+        ),
+        (Line(gpu=GpuUuid("G" * 48), line_bytes=1), "gpu: 'GGG"),
+        (Line(gpu=GpuUuid(""), line_bytes=1), "gpu: ''"),
+        (Line(gpu=GpuUuid("GPU-\u00e9"), line_bytes=1), "gpu: 'GPU-é'"),
+    ],
+)
+def test_a_line_that_cannot_hold_is_refused(line: Line, said: str) -> None:
+    """The refusal names the field, with its place, and the value."""
+    container = ContainerLines(name=ContainerName("main"), lines=(line,))
+    with pytest.raises(InputError) as refused:
+        check(Register(pod=PodUid("a"), namespace="n", name="p", containers=(container,)))
+    assert str(refused.value).startswith(f"containers[0].lines[0].{said}")
+
+
+@pytest.mark.parametrize(
+    ("containers", "said"),
+    [
+        ((ContainerLines(name=ContainerName("main"), lines=()),), "containers[0].lines: 0"),
+        (
+            (
+                ContainerLines(
+                    name=ContainerName("main"),
+                    lines=tuple(Line(gpu=GpuUuid(f"G{n}"), line_bytes=1) for n in range(17)),
+                ),
+            ),
+            "containers[0].lines: 17",
+        ),
+        (
+            (ContainerLines(name=ContainerName("main"), lines=(Line(gpu=GPUS[0], line_bytes=1),) * 2),),
+            "containers[0].lines[1].gpu: 'GPU-aaaa' stands twice",
+        ),
+        (pod("a", 0).containers * 2, "containers[1].name: 'c0' stands twice"),
+        (
+            (ContainerLines(name=ContainerName("record.json"), lines=(Line(gpu=GPUS[0], line_bytes=1),)),),
+            "containers[0].name: 'record.json'",
+        ),
+        (
+            (ContainerLines(name=ContainerName("a/b"), lines=(Line(gpu=GPUS[0], line_bytes=1),)),),
+            "containers[0].name: 'a/b'",
+        ),
+    ],
+)
+def test_containers_that_cannot_be_laid_out_are_refused(
+    containers: tuple[ContainerLines, ...], said: str
+) -> None:
+    """The refusal names the field, with its place, and the value."""
+    with pytest.raises(InputError) as refused:
+        check(Register(pod=PodUid("a"), namespace="n", name="p", containers=containers))
+    assert str(refused.value).startswith(said)

@@ -1,25 +1,39 @@
-"""The pages on which a container's processes record their work; read once a tick, by `pread`.
+"""A container that shares compute time: its terms, its gate, and the pages on which its processes record their work.
 
-What always holds: whatever a tenant does to its `counts`, the broker reads no other file and does not crash, because
-it follows no link and never maps the file. A page counts only while slot and page name the same owner.
+The pages are read once a tick, by `pread`. What always holds: whatever a tenant does to its `counts`, the broker
+reads no other file and does not crash, because it follows no link and never maps the file. A page counts only while
+slot and page name the same owner.
 """
 
 import contextlib
 import os
 import stat
 import struct
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from hook.broker.core.codec import SLOT_BYTES, owner_offset, owners, work_offset
-from hook.broker.core.shares.events import Words
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.shares.events import ShareTerms, Words
 from hook.broker.core.shares.meters import WORDS
+from hook.broker.shares.gate_files import GateFile
 from plimsoll.broker.pages import MAX_SLOTS
+from plimsoll.ids import ProcessKey
+from plimsoll.part.log import get_logger
 
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for `counts`: a tenant may put a link or a pipe in its place."""
+
+UNKNOWN_S: Final = 1.0
+"""Seconds. A process sends its hello as soon as it owns a slot; after this time the hello is lost."""
+
+SURVEY_PAUSE_S: Final = 10.0
+"""Seconds between two surveys of a container: each reads every process of the machine."""
+
+_log: Final = get_logger()
 
 _TRIES: Final = 3
 """Readings in a row of a page that a process is writing; the write takes some tens of nanoseconds."""
@@ -162,3 +176,64 @@ def _read(file: int | None, size_bytes: int, offset: int) -> bytes:
         return os.pread(file, size_bytes, offset) if file is not None else b""
     except OSError:
         return b""  # The tenant caused this.
+
+
+@dataclass(eq=False, slots=True)
+class TenantFiles:
+    """A container with its gate and pages.
+
+    If a slot's owner stays unknown for a while, the container is surveyed. Surveys are rare, because a tenant may
+    write any number of unknown owners.
+
+    Attributes:
+        is_scanned: its slots were read before, so a process that now appears is new.
+        unknown_s: since when each unknown owner is in its slots.
+        surveyed_s: when the container was last surveyed for unknown owners.
+        unheld: its processes that were announced as having run without their share enforced.
+    """
+
+    key: ContainerKey
+    terms: ShareTerms
+    gate: GateFile
+    pages: WorkPages
+    is_scanned: bool = False
+    unknown_s: dict[int, float] = field(default_factory=dict)
+    surveyed_s: float = -SURVEY_PAUSE_S
+    unheld: set[ProcessKey] = field(default_factory=set)
+
+    def adopt(self, gate: GateFile) -> None:
+        """Take the gate of a new layout; close it if the file is the same."""
+        if self.gate.identity == gate.identity:
+            gate.close()
+            return
+        _log.warning(
+            "gate_was_replaced",
+            pod=self.key.pod,
+            container=self.key.container,
+            value=gate.identity,
+            was=self.gate.identity,
+            effect="its programs run unheld",
+            remedy="restart them; leave the gate file to the broker",
+        )
+        gate.take_over(self.gate)
+        self.gate = gate
+
+    def needs_survey(self, known: Mapping[ProcessKey, int]) -> bool:
+        """Whether a survey for unknown owners is due; `known` holds the announced processes."""
+        now_s, unknown = time.monotonic(), {page.owner for page in self.pages.all}.difference(known.values())
+        self.unknown_s = {owner: self.unknown_s.get(owner, now_s) for owner in unknown}
+        is_due = now_s - min(self.unknown_s.values(), default=now_s) > UNKNOWN_S
+        if not is_due or now_s - self.surveyed_s < SURVEY_PAUSE_S:
+            return False
+        self.surveyed_s = now_s
+        return True
+
+    def newly_unheld(self, known: Mapping[ProcessKey, int], started_ticks: int) -> list[ProcessKey]:
+        """Processes that started before `started_ticks` (clock ticks since boot) and ran without a gate until now."""
+        if not self.gate.was_unheld:
+            return []
+        owners = {page.owner for page in self.pages.all}
+        found = [key for key, owner in known.items() if owner in owners and key.start_ticks < started_ticks]
+        new = [key for key in sorted(found) if key not in self.unheld]
+        self.unheld.update(new)
+        return new

@@ -1,4 +1,4 @@
-"""The lives of hooked processes: hello, contexts, denials, death; each step is announced exactly once.
+"""The hooked processes: hello, contexts, denials, death; each step is announced exactly once.
 
 What always holds: a process's `hello` is announced first and its `exited` once. After that the process is never
 announced again. This module clears slots only for dead processes, and has slots vacated whose owner runs elsewhere.
@@ -9,9 +9,18 @@ from typing import Final
 
 from hook.broker.core.announcer import Announcer, about
 from hook.broker.core.datagram import DatagramKind
-from hook.broker.core.events import DatagramReceived, Surveyed, Unheld
+from hook.broker.core.events import (
+    ClearSlots,
+    DatagramReceived,
+    Instruction,
+    LogWarning,
+    Rewrite,
+    Surveyed,
+    Unheld,
+    VacateSlots,
+    Watch,
+)
 from hook.broker.core.ids import ContainerKey, Process
-from hook.broker.core.instructions import ClearSlots, Instruction, LogWarning, Rewrite, VacateSlots, Watch
 from hook.broker.core.journal import Announced, Journal
 from plimsoll.broker.announcements import (
     Context,
@@ -37,7 +46,7 @@ _UNHELD: Final = "the broker was away: until now nobody held this process to its
 
 
 @dataclass(slots=True)
-class Life:
+class HookedProcess:
     """A process that was announced and has not exited.
 
     Attributes:
@@ -54,7 +63,7 @@ class Life:
     unknown: set[str] = field(default_factory=set)
 
 
-class Lives:
+class HookedProcesses:
     """Every process that runs under a hook on this node, by container.
 
     Attributes:
@@ -64,47 +73,47 @@ class Lives:
     def __init__(self, journal: Journal, boot_id: str) -> None:
         self._journal = journal
         self._boot_id = boot_id
-        self._lives: dict[ContainerKey, dict[ProcessKey, Life]] = {}
-        self._buried: dict[tuple[ContainerKey, ProcessKey], None] = {}  # oldest first
+        self._processes: dict[ContainerKey, dict[ProcessKey, HookedProcess]] = {}
+        self._dead: dict[tuple[ContainerKey, ProcessKey], None] = {}  # oldest first
         self.announcer = Announcer(journal, self.rewrite)
         for known in journal.processes.values():
             container = ContainerKey(known.pod, known.container)
-            life = Life(owner=0, contexts=set(known.contexts))
-            self._lives.setdefault(container, {})[ProcessKey(known.pid, known.start_ticks)] = life
+            life = HookedProcess(owner=0, contexts=set(known.contexts))
+            self._processes.setdefault(container, {})[ProcessKey(known.pid, known.start_ticks)] = life
 
     @property
     def containers(self) -> frozenset[ContainerKey]:
         """The containers with a living process."""
-        return frozenset(self._lives)
+        return frozenset(self._processes)
 
     def of(self, container: ContainerKey) -> dict[ProcessKey, int]:
         """A container's living processes with their owner words."""
-        return {key: life.owner for key, life in self._lives.get(container, {}).items()}
+        return {key: life.owner for key, life in self._processes.get(container, {}).items()}
 
     def containers_of(self, key: ProcessKey) -> list[ContainerKey]:
         """The containers in which a living process was announced."""
-        return [container for container, lives in self._lives.items() if key in lives]
+        return [container for container, processes in self._processes.items() if key in processes]
 
     def find(self, container: ContainerKey, pid: int, owner: int) -> Process | None:
         """The living process of a container with this pid and owner word; None if it was not announced."""
-        for key, life in self._lives.get(container, {}).items():
+        for key, life in self._processes.get(container, {}).items():
             if key.pid == pid and life.owner == owner:
                 return Process(key, owner)
         return None
 
     def has_died(self, process: ProcessKey) -> bool:
         """Whether a process was announced, and its death too, among the last `REMEMBERED_DEATHS`."""
-        return any(process == buried for _, buried in self._buried)
+        return any(process == dead for _, dead in self._dead)
 
     def contexts(self, container: ContainerKey, process: ProcessKey) -> frozenset[GpuUuid]:
         """The GPUs on which a process reported a context."""
-        life = self._lives.get(container, {}).get(process)
+        life = self._processes.get(container, {}).get(process)
         return frozenset(life.contexts) if life else frozenset()
 
     def received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
         """Take in a datagram; a `hello` that was missed is announced first."""
         container, process, datagram = event.container, event.process, event.datagram
-        if (container, process.key) in self._buried:
+        if (container, process.key) in self._dead:
             return self._received_after_death(event, now_s)
         instructions, life = self._meet(container, process, now_s)
         if life is None:
@@ -126,23 +135,23 @@ class Lives:
 
     def died(self, key: ProcessKey, now_s: float) -> list[Instruction]:
         """A process died: announce that for every container in which it was announced."""
-        return [step for container in self.containers_of(key) for step in self._bury(container, key, now_s)]
+        return [step for container in self.containers_of(key) for step in self._end(container, key, now_s)]
 
     def all_died(self, now_s: float) -> list[Instruction]:
         """The machine was booted: all known processes are dead."""
-        gone = [(container, key) for container, lives in self._lives.items() for key in lives]
-        return [step for container, key in gone for step in self._bury(container, key, now_s)]
+        gone = [(container, key) for container, processes in self._processes.items() for key in processes]
+        return [step for container, key in gone for step in self._end(container, key, now_s)]
 
     def surveyed(self, event: Surveyed, gpus: tuple[GpuUuid, ...], now_s: float) -> list[Instruction]:
         """Announce what a container's slots show and no datagram reported: deaths, processes, contexts."""
         instructions: list[Instruction] = []
         for key in sorted(event.dead & self.of(event.container).keys()):
-            instructions += self._bury(event.container, key, now_s)
+            instructions += self._end(event.container, key, now_s)
         # A dead process that its parent has not reaped is still in /proc, though its death was announced.
         living = {
             owner: process
             for owner, process in event.living.items()
-            if (event.container, process.key) not in self._buried
+            if (event.container, process.key) not in self._dead
         }
         for process in living.values():
             instructions += self._meet(event.container, process, now_s)[0]
@@ -172,8 +181,8 @@ class Lives:
                 start_ticks=key.start_ticks,
                 contexts=tuple(sorted(life.contexts)),
             )
-            for container, lives in self._lives.items()
-            for key, life in lives.items()
+            for container, processes in self._processes.items()
+            for key, life in processes.items()
         )
 
     def rewrite(self) -> Rewrite:
@@ -182,15 +191,15 @@ class Lives:
 
     def _meet(
         self, container: ContainerKey, process: Process, now_s: float
-    ) -> tuple[list[Instruction], Life | None]:
+    ) -> tuple[list[Instruction], HookedProcess | None]:
         """Announce and watch a process if it is new; None for a process with the owner word of another."""
-        lives = self._lives.setdefault(container, {})
+        processes = self._processes.setdefault(container, {})
         instructions: list[Instruction] = []
-        life = lives.get(process.key)
+        life = processes.get(process.key)
         if life is None:
-            if any(other.owner == process.owner != 0 for other in lives.values()):
+            if any(other.owner == process.owner != 0 for other in processes.values()):
                 return [_impostor(container, process)], None
-            life = lives[process.key] = Life(owner=process.owner)
+            life = processes[process.key] = HookedProcess(owner=process.owner)
             instructions += self.announcer.announce(Hello(**about(container, process.key)), now_s)
         life.owner = life.owner or process.owner
         if not life.watched:
@@ -201,19 +210,19 @@ class Lives:
     def _context(
         self, container: ContainerKey, key: ProcessKey, gpu: GpuUuid, now_s: float
     ) -> list[Instruction]:
-        life = self._lives.get(container, {}).get(key)
+        life = self._processes.get(container, {}).get(key)
         if life is None or gpu in life.contexts:
             return []
         life.contexts.add(gpu)
         return self.announcer.announce(Context(**about(container, key), gpu=gpu), now_s)
 
-    def _bury(self, container: ContainerKey, key: ProcessKey, now_s: float) -> list[Instruction]:
-        life = self._lives[container].pop(key)
-        if not self._lives[container]:
-            del self._lives[container]
-        if len(self._buried) >= REMEMBERED_DEATHS:
-            del self._buried[next(iter(self._buried))]
-        self._buried[container, key] = None
+    def _end(self, container: ContainerKey, key: ProcessKey, now_s: float) -> list[Instruction]:
+        life = self._processes[container].pop(key)
+        if not self._processes[container]:
+            del self._processes[container]
+        if len(self._dead) >= REMEMBERED_DEATHS:
+            del self._dead[next(iter(self._dead))]
+        self._dead[container, key] = None
         instructions = self.announcer.announce(Exited(**about(container, key)), now_s)
         if life.owner:
             instructions.append(ClearSlots(container, life.owner))

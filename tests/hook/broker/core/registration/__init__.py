@@ -1,1 +1,0 @@
-"""Tests of registrations: admission, and the lines of bound pods."""
