@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll.kube.client import KubeClient, Sent, before_sending, connect
 from plimsoll.kube.transport import PatchKind, RefusedError, TransientError
-from tests.kube.faults import KUBECONFIG
+from tests.kube.faults import answering
 from tests.servers.waiting import until_true
 
 WHOLE = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b"
@@ -66,13 +66,9 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await made[0].serve(reader, writer)
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
-        kubeconfig = tmp_path / "config"
-        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
-        async with connect(kubeconfig) as client:
-            made.append(Server(client))
-            yield made[0]
+    async with answering(serve, tmp_path) as kubeconfig, connect(kubeconfig) as client:
+        made.append(Server(client))
+        yield made[0]
 
 
 async def post_next(server: Server) -> None:
