@@ -18,6 +18,8 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from plimsoll.kube.configuration import configured, way_to
 from plimsoll.kube.credentials import Credentials
@@ -269,6 +271,23 @@ async def _body_of(response: aiohttp.ClientResponse) -> bytes:
         return f"(body unread: {text_of(error)})".encode()
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Connections that have no answer yet when a request gets one of them."""
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
+    ) -> Connection:
+        """A connection for a request. An answer that came without any would be taken for the answer to this one."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+
+
 class _Body(aiohttp.BytesPayload):
     """A body that is checked when it is sent, and sent once. aiohttp sends the headers together with it."""
 
@@ -330,7 +349,7 @@ async def connect(
         InputError: the configuration is missing or unreadable.
     """
     configuration, tls, credentials = await configured(kubeconfig, context)
-    connector = aiohttp.TCPConnector(
+    connector = _Connector(
         ssl=tls,
         limit=configuration.connection_pool_maxsize,
         keepalive_timeout=KEEP_ALIVE_S,

@@ -125,6 +125,18 @@ class FaultyServer:
 
 
 @contextlib.asynccontextmanager
+async def answering(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], folder: Path
+) -> AsyncIterator[Path]:
+    """Run a server of a few lines until the context ends; gives its kubeconfig, in `folder`."""
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kubeconfig = folder / "config"
+        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
+        yield kubeconfig
+
+
+@contextlib.asynccontextmanager
 async def faulty_server(folder: Path) -> AsyncIterator[FaultyServer]:
     """Run a faulty server until the context ends; its kubeconfig is written into `folder`."""
     server = FaultyServer(folder / "faults.kubeconfig")

@@ -21,7 +21,7 @@ from plimsoll.kube.transport import (
 )
 from plimsoll.part.errors import InputError
 from plimsoll_cli.demo.servers import free_port
-from tests.kube.faults import KUBECONFIG
+from tests.kube.faults import KUBECONFIG, answering
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until_true
@@ -94,13 +94,9 @@ async def test_cut_answer_is_transient(tmp_path: Path) -> None:
         await writer.drain()
         writer.transport.abort()
 
-    kubeconfig = tmp_path / "config"
-    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
-        async with connect(kubeconfig) as client:
-            with pytest.raises(TransientError):
-                await client.get("/api/v1/pods")
+    async with answering(cut, tmp_path) as kubeconfig, connect(kubeconfig) as client:
+        with pytest.raises(TransientError):
+            await client.get("/api/v1/pods")
 
 
 @pytest.mark.parametrize(
@@ -213,14 +209,14 @@ async def test_lines_of_a_watch_are_cut_anywhere_and_a_silent_one_ends(tmp_path:
             writer.write(b".")  # never a line's end
             await asyncio.sleep(0.05)  # a line that goes on and on, slowly
 
-    kubeconfig = tmp_path / "config"
-    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
-        async with connect(kubeconfig) as client, client.stream("/watch", [], 1.0) as coming:
-            lines = [await anext(coming) for _ in range(3)]
-            with pytest.raises(TransientError, match="silent for"):
-                await anext(coming)
+    async with (
+        answering(drip, tmp_path) as kubeconfig,
+        connect(kubeconfig) as client,
+        client.stream("/watch", [], 1.0) as coming,
+    ):
+        lines = [await anext(coming) for _ in range(3)]
+        with pytest.raises(TransientError, match="silent for"):
+            await anext(coming)
     assert lines == [b"one", b"two", b"three"]
 
 
@@ -233,11 +229,9 @@ async def test_kernel_probes_a_silent_watch(tmp_path: Path) -> None:
         await reader.read()
         writer.close()
 
-    kubeconfig = tmp_path / "config"
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
-        async with connect(kubeconfig) as client, client.stream("/watch", [], 60) as coming:
+    async with answering(silent, tmp_path) as kubeconfig, connect(kubeconfig) as client:
+        port = int(client.host.rpartition(":")[2])
+        async with client.stream("/watch", [], 60) as coming:
             assert await anext(coming) == b"line"
             await until_true(lambda: _timers(port) and all(kind == KEEP_ALIVE for kind, _ in _timers(port)))
             assert max(due_s for _, due_s in _timers(port)) <= PROBE_AFTER_S

@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll.kube.client import KubeClient, Sent, before_sending, connect
 from plimsoll.kube.transport import PatchKind, RefusedError, TransientError
-from tests.kube.faults import KUBECONFIG
+from tests.kube.faults import answering
 from tests.servers.waiting import until_true
 
 WHOLE = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b"
@@ -28,6 +28,7 @@ class Server:
         requests: the bodies of all requests, by connection.
         waits: a request with this body is answered once the event is set.
         answers: a request with this body is answered by these bytes, and then the connection is closed.
+        twice: a request with this body is answered, and once the event is set, answered again.
         closed: set once the client has closed a connection that the server had closed.
     """
 
@@ -35,6 +36,7 @@ class Server:
     requests: list[list[bytes]] = field(default_factory=list)
     waits: dict[bytes, asyncio.Event] = field(default_factory=dict)
     answers: dict[bytes, bytes] = field(default_factory=dict)
+    twice: dict[bytes, asyncio.Event] = field(default_factory=dict)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,6 +52,9 @@ class Server:
                 if body in self.waits:
                     await self.waits[body].wait()
                 writer.write(self.answers.get(body, WHOLE % (size, body)))
+                if body in self.twice:
+                    await self.twice[body].wait()
+                    writer.write(WHOLE % (size, body))
                 if body in self.answers:
                     writer.write_eof()
                     await reader.read()
@@ -66,13 +71,9 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await made[0].serve(reader, writer)
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
-        kubeconfig = tmp_path / "config"
-        kubeconfig.write_text(KUBECONFIG.format(url=f"http://127.0.0.1:{port}"))
-        async with connect(kubeconfig) as client:
-            made.append(Server(client))
-            yield made[0]
+    async with answering(serve, tmp_path) as kubeconfig, connect(kubeconfig) as client:
+        made.append(Server(client))
+        yield made[0]
 
 
 async def post_next(server: Server) -> None:
@@ -126,6 +127,18 @@ async def test_a_write_without_a_whole_answer_is_not_sent_again(
     assert sent.any
     await post_next(server)
     assert server.requests == [[NEXT, b"{}"], [NEXT]]
+
+
+async def test_an_answer_without_a_request_is_not_that_of_the_next_one(server: Server) -> None:
+    """Such an answer, as proxies send before they close a connection, ends the connection before the next request."""
+    again = server.twice[b"{}"] = asyncio.Event()
+    await server.client.post("/things", {})
+    again.set()
+    connector = server.client.http.connector
+    assert connector is not None
+    await until_true(lambda: any(one.should_close for idle in connector._conns.values() for one, _ in idle))
+    await post_next(server)
+    assert server.requests == [[b"{}"], [NEXT]]
 
 
 async def test_a_write_is_not_sent_to_another_address(server: Server) -> None:
