@@ -1,4 +1,4 @@
-/* A launch that stands at the gate until a signal handler leaves it by siglongjmp. Linked against the driver.
+/* A launch that waits at the gate until a signal handler leaves it by siglongjmp. Linked against the driver.
  *
  * Prints "alloc" and the result of an allocation of 1 GiB after the jump. */
 #define _GNU_SOURCE
