@@ -77,7 +77,7 @@ struct plimsoll_own_imports {
     pthread_mutex_t lock;
     uint32_t counts[PLIMSOLL_MAX_EXPORTS];
     uint32_t marks_used;
-    bool is_kept[PLIMSOLL_MAX_EXPORTS]; /* this process let go of its own piece, and imports it still */
+    bool is_let_go[PLIMSOLL_MAX_EXPORTS]; /* this process let go of its own piece, and imports it still */
 };
 
 /* Devices whose index in `limits` is remembered. For devices beyond it, every call queries the driver. */
@@ -103,16 +103,15 @@ struct plimsoll_state {
     struct plimsoll_counts *counts;       /* the mapping; attach_lock */
     struct plimsoll_exports *exports;     /* the mapping, NULL where the file cannot be had; attach_lock */
     const struct plimsoll_measured
-        *measured;            /* the mapping, NULL where the file cannot be had; attach_lock */
-    bool measures_no_process; /* an older broker, which writes no such file; attach_lock */
-    bool has_waited_in_vain;  /* no valid limits came in time, and standard error says so; atomic */
-    char limits_dir[4096];    /* attach_lock */
-    uint64_t owner;           /* attach_lock */
-    unsigned slot;            /* attach_lock */
-    unsigned gpu_count;       /* attach_lock */
-    bool is_verbose;          /* attach_lock */
-    bool is_fork_watched;     /* attach_lock */
-    bool is_end_watched;      /* written only by the thread that started the poller */
+        *measured;           /* the mapping, NULL where the file cannot be had; attach_lock */
+    bool has_waited_in_vain; /* no valid limits came in time, and standard error says so; atomic */
+    char limits_dir[4096];   /* attach_lock */
+    uint64_t owner;          /* attach_lock */
+    unsigned slot;           /* attach_lock */
+    unsigned gpu_count;      /* attach_lock */
+    bool is_verbose;         /* attach_lock */
+    bool is_fork_watched;    /* attach_lock */
+    bool is_end_watched;     /* written only by the thread that started the poller */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;    /* atomic */

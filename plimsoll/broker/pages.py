@@ -121,7 +121,7 @@ LATE_NS: Final = 500_000_000
 has ended. If so, the gate belongs to no broker at once."""
 
 SILENT_NS: Final = 100_000_000
-"""A process with unfinished work or a standing launch checks its work every 5 to 50 ms, and writes `looked_ns`. A
+"""A process with unfinished work or a waiting launch checks its work every 5 to 50 ms, and writes `looked_ns`. A
 process that has not checked for this long is stopped, or gets no processor time. The broker then ignores its words
 until it checks again."""
 
@@ -206,7 +206,7 @@ class Work(ctypes.LittleEndianStructure):
         ("begun", ctypes.c_uint64),
         # The words below stand by themselves.
         ("queued_ns", ctypes.c_uint64),  # the library's estimate of the unfinished work's execution time
-        ("standing", ctypes.c_uint64),  # threads that stand at the gate to launch here
+        ("waiting", ctypes.c_uint64),  # threads that wait at the gate to launch here
         # The machine's clock when the process last checked its unfinished work
         ("looked_ns", ctypes.c_uint64),
     )

@@ -50,7 +50,7 @@ SETTLED, LAUNCHED, EXECUTED, UNFINISHED, SURE, SLICED, BEGUN, QUEUED, STANDING, 
     _word(_GPU_AT + getattr(Work, name).offset)
     for name in (
         "settled", "launched_ns", "executed_ns", "unfinished_ns", "sure_ns", "sliced_ns", "begun",
-        "queued_ns", "standing", "looked_ns",
+        "queued_ns", "waiting", "looked_ns",
     )
 )  # fmt: skip
 

@@ -49,7 +49,7 @@ class WorkPage:
         offset: the page's offset in the file.
         format: the owner word, and the words for all of the container's GPUs.
         data: the bytes that were last read.
-        is_live: the page shows unfinished work or a standing thread, or was not read yet.
+        is_live: the page shows unfinished work or a waiting thread, or was not read yet.
     """
 
     number: int

@@ -141,18 +141,6 @@ static const char *problem_of(int error) {
     }
 }
 
-/* The broker makes the file, except a broker of an earlier version. */
-static struct plimsoll_exports *map_exports(const char *directory) {
-    char path[sizeof(plimsoll.limits_dir) + 16];
-    int length = snprintf(path, sizeof(path), "%s/%s", directory, PLIMSOLL_EXPORTS_NAME);
-    int file = length < (int)sizeof(path) ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
-    if (file < 0)
-        return NULL;
-    bool is_whole = posix_fallocate(file, 0, (off_t)sizeof(struct plimsoll_exports)) == 0;
-    close(file);
-    return is_whole ? map_file(directory, PLIMSOLL_EXPORTS_NAME, sizeof(struct plimsoll_exports), 1) : NULL;
-}
-
 static bool map_valid(struct directories *in) {
     struct plimsoll_limits copy;
     const struct plimsoll_limits *limits = map_file(in->limits, PLIMSOLL_LIMITS_NAME, sizeof(*limits), 0);
@@ -168,9 +156,8 @@ static bool map_valid(struct directories *in) {
     }
     plimsoll.limits = limits;
     plimsoll.counts = counts;
-    plimsoll.exports = map_exports(in->counts);
+    plimsoll.exports = map_file(in->counts, PLIMSOLL_EXPORTS_NAME, sizeof(*plimsoll.exports), 1);
     plimsoll.measured = map_file(in->limits, PLIMSOLL_MEASURED_NAME, sizeof(*plimsoll.measured), 0);
-    plimsoll.measures_no_process = !plimsoll.measured && errno == ENOENT;
     plimsoll_limits_store(&copy);
     map_gate(in->limits, &copy);
     return true;
@@ -293,7 +280,7 @@ enum plimsoll_attachment plimsoll_attach(void) {
     enum plimsoll_attachment reached = wait_for_place(&in);
     if (reached == ATTACHMENT_FULL) {
         plimsoll_tell_hello();
-        plimsoll_tell_kept();
+        plimsoll_tell_first_unknown();
     }
     errno = saved;
     return reached;

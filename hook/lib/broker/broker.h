@@ -37,7 +37,7 @@ void plimsoll_refresh(void);
 
 /* --- messages.c -----------------------------------------------------------------------------------------
  *
- * None of these calls fails the program or blocks; only plimsoll_ask changes errno.
+ * None of these calls fails the program or blocks; only plimsoll_send_request changes errno.
  */
 
 /* True if the process that made this container's socket has ended, and no other has made a new one. False
@@ -54,15 +54,15 @@ void plimsoll_tell_denied(unsigned gpu, uint64_t requested_bytes, uint64_t used_
 
 void plimsoll_tell_given_back(unsigned gpu, uint64_t bytes, uint64_t used_bytes);
 
-/* Sends a question on a connection of its own and returns the connection, for the answer. The caller closes
- * it. -1 where no broker takes the question. Changes errno. */
-int plimsoll_ask(struct plimsoll_message *question);
+/* Sends a request on a connection of its own and returns the connection, for the answer. The caller closes
+ * it. -1 where no broker takes the request. Changes errno. */
+int plimsoll_send_request(struct plimsoll_message *request);
 
 /* At most a few reports per process. */
 void plimsoll_tell_unknown(const char *function);
 
-/* Reports the name that plimsoll_tell_unknown kept while there was no slot. */
-void plimsoll_tell_kept(void);
+/* Reports the name that plimsoll_tell_unknown stored while there was no slot. */
+void plimsoll_tell_first_unknown(void);
 
 /* --- waiting.c: waiting for memory that others hold, where the node promised more than it has -----------
  */

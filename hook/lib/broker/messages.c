@@ -60,7 +60,7 @@ static bool send_on(int connection, struct plimsoll_message *message) {
     return send(connection, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*message);
 }
 
-int plimsoll_ask(struct plimsoll_message *message) {
+int plimsoll_send_request(struct plimsoll_message *message) {
     int connection = open_connection(SOCK_SEQPACKET);
     if (connection >= 0 && !send_on(connection, message)) {
         close(connection);
@@ -71,7 +71,7 @@ int plimsoll_ask(struct plimsoll_message *message) {
 
 static bool send_message(struct plimsoll_message *message) {
     int saved = errno;
-    int connection = plimsoll_ask(message);
+    int connection = plimsoll_send_request(message);
     if (connection >= 0)
         close(connection);
     errno = saved;
@@ -134,7 +134,7 @@ static void send_unknown(const char *function) {
 }
 
 /* CUDA's runtime looks everything up before cuInit, when this process has no slot to report for yet. The
- * first unknown name is kept until the process has a slot. */
+ * first unknown name is stored until the process has a slot. */
 static void keep_for_later(const char *function) {
     int none = UNKNOWN_NONE;
     if (!__atomic_compare_exchange_n(&plimsoll.unknown_state, &none, UNKNOWN_WRITING, false, __ATOMIC_ACQUIRE,
@@ -144,7 +144,7 @@ static void keep_for_later(const char *function) {
     __atomic_store_n(&plimsoll.unknown_state, UNKNOWN_WAITING, __ATOMIC_RELEASE);
 }
 
-void plimsoll_tell_kept(void) {
+void plimsoll_tell_first_unknown(void) {
     int waiting = UNKNOWN_WAITING;
     if (__atomic_compare_exchange_n(&plimsoll.unknown_state, &waiting, UNKNOWN_WRITING, false,
                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))

@@ -1,6 +1,6 @@
-/* A wait is one connection: the question goes out, and the thread sleeps in poll until the answer comes. The
+/* A wait is one connection: the request goes out, and the thread sleeps in poll until the answer comes. The
  * thread holds no lock, so other threads allocate, free and wait freely. A restarting broker closes the
- * connection, and then the question goes to the next broker. */
+ * connection, and then the request goes to the next broker. */
 #include "broker/broker.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #define WITHOUT_BROKER_MS 60000 /* then the request is refused */
 #define POLL_MS 100
-/* If a faster process took the granted memory, the first repeat of the question goes out at once, and later
+/* If a faster process took the granted memory, the first repeat of the request goes out at once, and later
  * repeats after pauses that double up to this. A broker that grants in vain must not make the program spin.
  */
 #define LONGEST_PAUSE_MS 1000
@@ -26,16 +26,16 @@ enum answer { ANSWER_GRANTED, ANSWER_REFUSED, ANSWER_NONE };
 
 /* A signal handler of the program may fork while this thread sleeps. The child returns from poll as well, but
  * the answer is for its parent. */
-static bool is_asker(pid_t asker) {
-    return getpid() == asker;
+static bool is_waiter(pid_t waiter) {
+    return getpid() == waiter;
 }
 
-static enum answer receive(int connection, pid_t asker, unsigned gpu, const char *function) {
+static enum answer receive(int connection, pid_t waiter, unsigned gpu, const char *function) {
     struct plimsoll_message answer;
     struct pollfd ready = {.fd = connection, .events = POLLIN};
-    while (poll(&ready, 1, -1) < 0 && errno == EINTR && is_asker(asker))
+    while (poll(&ready, 1, -1) < 0 && errno == EINTR && is_waiter(waiter))
         ;
-    if (!is_asker(asker))
+    if (!is_waiter(waiter))
         return ANSWER_REFUSED;
     ssize_t length = recv(connection, &answer, sizeof(answer), MSG_DONTWAIT);
     if (length != sizeof(answer) || answer.magic != PLIMSOLL_MESSAGE_MAGIC)
@@ -47,25 +47,25 @@ static enum answer receive(int connection, pid_t asker, unsigned gpu, const char
     return ANSWER_REFUSED;
 }
 
-static int ask(unsigned gpu, uint64_t bytes, const char *function) {
-    struct plimsoll_message question = {
-        .kind = PLIMSOLL_KIND_WAIT,
-        .requested_bytes = bytes,
-        .used_bytes = plimsoll_used(gpu),
-        .line_bytes = __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED)};
-    memcpy(question.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(question.gpu_uuid));
-    snprintf(question.text, sizeof(question.text), "%s", function);
-    return plimsoll_ask(&question);
+static int request_memory(unsigned gpu, uint64_t bytes, const char *function) {
+    struct plimsoll_message request = {.kind = PLIMSOLL_KIND_WAIT,
+                                       .requested_bytes = bytes,
+                                       .used_bytes = plimsoll_used(gpu),
+                                       .line_bytes =
+                                           __atomic_load_n(&plimsoll.gpus[gpu].line_bytes, __ATOMIC_RELAXED)};
+    memcpy(request.gpu_uuid, plimsoll.gpus[gpu].uuid, sizeof(request.gpu_uuid));
+    snprintf(request.text, sizeof(request.text), "%s", function);
+    return plimsoll_send_request(&request);
 }
 
 static bool wait_for_answer(unsigned gpu, uint64_t bytes, const char *function) {
-    pid_t asker = getpid();
+    pid_t waiter = getpid();
     for (int without_ms = 0; without_ms < WITHOUT_BROKER_MS;) {
-        int connection = ask(gpu, bytes, function);
+        int connection = request_memory(gpu, bytes, function);
         enum answer answer = ANSWER_NONE;
         if (connection >= 0) {
             without_ms = 0;
-            answer = receive(connection, asker, gpu, function);
+            answer = receive(connection, waiter, gpu, function);
             close(connection);
         }
         if (answer != ANSWER_NONE)

@@ -26,7 +26,7 @@ int plimsoll_gpu_of_handle(nvmlDevice_t device) {
 }
 
 /* `_v2` (CUDA 11.4) gives the MIG instance, whereas the first version gives the card it is cut from. */
-static int ask_driver(CUdevice device) {
+static int query_driver(CUdevice device) {
     CUuuid uuid;
     CUresult result = HAS(cuDeviceGetUuid_v2) ? CALLED(cuDeviceGetUuid_v2)(&uuid, device)
                                               : CALLED(cuDeviceGetUuid)(&uuid, device);
@@ -39,11 +39,11 @@ static int ask_driver(CUdevice device) {
 
 int plimsoll_gpu_of_device(CUdevice device) {
     if (device < 0 || device >= PLIMSOLL_DEVICES)
-        return device < 0 ? GPU_NONE : ask_driver(device);
+        return device < 0 ? GPU_NONE : query_driver(device);
     int known = __atomic_load_n(&plimsoll.gpu_of_device[device], __ATOMIC_RELAXED);
     if (known)
         return known == 1 ? GPU_UNLISTED : known - 2;
-    int gpu = ask_driver(device);
+    int gpu = query_driver(device);
     if (gpu != GPU_NONE)
         __atomic_store_n(&plimsoll.gpu_of_device[device], gpu == GPU_UNLISTED ? 1 : gpu + 2,
                          __ATOMIC_RELAXED);

@@ -76,7 +76,7 @@ static void *found_by(enum plimsoll_index hook, void *handle) {
     return plimsoll.loader.dlsym(RTLD_NEXT, plimsoll_hook_name(hook));
 }
 
-static enum plimsoll_index hook_asked_for(const char *name) {
+static enum plimsoll_index hook_looked_up(const char *name) {
     enum plimsoll_index hook = name ? plimsoll_hook_named(name) : HOOK_END;
     if (name && hook == HOOK_END && plimsoll_is_unclassified(name) && plimsoll_driver_has(LIBRARY_CUDA, name))
         plimsoll_tell_unknown(name);
@@ -96,7 +96,7 @@ struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name, const
     (void)unused; /* dlsym has no version; the entry points pass the same registers */
     if (!plimsoll_resolve_loader())
         return (struct plimsoll_route){NULL, 1};
-    enum plimsoll_index hook = hook_asked_for(name);
+    enum plimsoll_index hook = hook_looked_up(name);
     if (hook == HOOK_END)
         return (struct plimsoll_route){plimsoll.next_dlsym, 0};
     return (struct plimsoll_route){answer(hook, found_by(hook, handle), caller), 1};
@@ -139,7 +139,7 @@ struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, cons
     void *ours = look_up_behind(handle, name, caller);
     if (ours)
         return (struct plimsoll_route){ours, 1};
-    enum plimsoll_index hook = hook_asked_for(name);
+    enum plimsoll_index hook = hook_looked_up(name);
     if (hook == HOOK_END)
         return (struct plimsoll_route){plimsoll.next_dlvsym, 0};
     return (struct plimsoll_route){answer(hook, plimsoll.loader.dlvsym(handle, name, version), caller), 1};

@@ -125,15 +125,15 @@ static const void *object_of(const void *address) {
 /* The address of a name in the file that holds `function`; NULL where that file lacks the name. */
 static void *answered_there(const void *function, const char *name, int version) {
     Dl_info about;
-    void *handle, *ask = NULL, *found = NULL;
+    void *handle, *address = NULL, *found = NULL;
     CUdriverProcAddressQueryResult status;
-    __typeof__(&cuGetProcAddress_v2) ask_v2;
+    __typeof__(&cuGetProcAddress_v2) look_up_v2;
     if (!plimsoll.loader.dladdr(function, &about) ||
         !(handle = plimsoll.loader.dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD)) ||
-        !(ask = plimsoll.loader.dlsym(handle, "cuGetProcAddress_v2")))
+        !(address = plimsoll.loader.dlsym(handle, "cuGetProcAddress_v2")))
         return NULL;
-    memcpy(&ask_v2, &ask, sizeof(ask_v2));
-    return ask_v2(name, &found, version, 0, &status) == CUDA_SUCCESS ? found : NULL;
+    memcpy(&look_up_v2, &address, sizeof(look_up_v2));
+    return look_up_v2(name, &found, version, 0, &status) == CUDA_SUCCESS ? found : NULL;
 }
 
 bool plimsoll_leads_to_driver(const void *function) {

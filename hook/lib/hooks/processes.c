@@ -21,8 +21,8 @@ static unsigned list(nvmlDevice_t device, enum sort sort, struct plimsoll_listed
 
 /* Whether the driver accepts a call with room for no process: NVML is initialised, the handle is valid and
  * the card present. */
-static bool is_good(nvmlReturn_t asked) {
-    return asked == NVML_SUCCESS || asked == NVML_ERROR_INSUFFICIENT_SIZE;
+static bool is_good(nvmlReturn_t result) {
+    return result == NVML_SUCCESS || result == NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 /* NVML's rule for every list: the needed number is always returned, with an error if there is less room. */

@@ -31,7 +31,7 @@ static void release(CUdevice device) {
 
 /* Only a retain gives the handle. This function retains and releases only while the context is active;
  * otherwise the retain would make one. */
-static struct plimsoll_primary ask_driver(CUdevice device) {
+static struct plimsoll_primary query_driver(CUdevice device) {
     unsigned flags;
     int is_active = 0;
     CUcontext context = NULL;
@@ -45,7 +45,7 @@ static struct plimsoll_primary ask_driver(CUdevice device) {
 
 static struct plimsoll_primary primary_of(CUdevice device) {
     plimsoll_depth++;
-    struct plimsoll_primary now = ask_driver(device);
+    struct plimsoll_primary now = query_driver(device);
     plimsoll_depth--;
     return now;
 }
@@ -115,18 +115,18 @@ static bool is_alive(const struct plimsoll_holding *holding) {
 
 /* A holding whose `with` is inverted dies with no context. So a sweep in progress does not meet it again. */
 static void set_aside_if_alive(const struct plimsoll_holding *holding) {
-    struct plimsoll_holding kept = *holding;
-    kept.with = ~kept.with;
+    struct plimsoll_holding aside = *holding;
+    aside.with = ~aside.with;
     if (holding->kind == HELD_MEMORY && is_alive(holding))
-        plimsoll_remember(kept);
+        plimsoll_remember(aside);
     else
         plimsoll_give_back(holding);
 }
 
 static void bring_back(const struct plimsoll_holding *holding) {
-    struct plimsoll_holding kept = *holding;
-    kept.with = ~kept.with;
-    plimsoll_remember(kept);
+    struct plimsoll_holding aside = *holding;
+    aside.with = ~aside.with;
+    plimsoll_remember(aside);
 }
 
 /* The successor of an ended context may have the same handle, and memory may be allocated in it before the

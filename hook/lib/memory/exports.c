@@ -229,11 +229,11 @@ uint64_t plimsoll_import_end(uint16_t number, int *gpu) {
     uint64_t bytes = 0;
     uint32_t place = number - 1u;
     pthread_mutex_lock(&plimsoll.own_imports.lock);
-    bool is_last_kept = plimsoll.own_imports.counts[place] == 1 && plimsoll.own_imports.is_kept[place];
-    if (is_last_kept) {
+    bool is_last = plimsoll.own_imports.counts[place] == 1 && plimsoll.own_imports.is_let_go[place];
+    if (is_last) {
         *gpu = (int)piece_at(place)->gpu;
         bytes = piece_at(place)->bytes;
-        plimsoll.own_imports.is_kept[place] = false;
+        plimsoll.own_imports.is_let_go[place] = false;
         orphan(piece_at(place)); /* before the bit is cleared: other processes may import the piece too */
     }
     drop_import(place);
@@ -244,11 +244,11 @@ uint64_t plimsoll_import_end(uint16_t number, int *gpu) {
 bool plimsoll_export_end(uint16_t number) {
     uint32_t place = number - 1u;
     pthread_mutex_lock(&plimsoll.own_imports.lock);
-    bool is_kept = plimsoll.own_imports.is_kept[place] = plimsoll.own_imports.counts[place] > 0;
-    if (!is_kept)
+    bool is_let_go = plimsoll.own_imports.is_let_go[place] = plimsoll.own_imports.counts[place] > 0;
+    if (!is_let_go)
         orphan(piece_at(place));
     pthread_mutex_unlock(&plimsoll.own_imports.lock);
-    return !is_kept;
+    return !is_let_go;
 }
 
 void plimsoll_exports_of_earlier_program(void) {

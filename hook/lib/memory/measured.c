@@ -55,8 +55,7 @@ static bool is_outstanding(unsigned gpu, uint64_t since_ns) {
         plimsoll.measured ? &plimsoll.measured->slots[plimsoll.slot] : NULL;
     bool is_measured = own && load(&own->owner) == plimsoll.owner && load(&own->measured_ns[gpu]) > since_ns;
     plimsoll_refresh(); /* the excess stands in `limits` before the measurement is dated */
-    return !is_measured && !plimsoll.measures_no_process &&
-           __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
+    return !is_measured && __atomic_load_n(&plimsoll.gpus[gpu].is_measured, __ATOMIC_RELAXED);
 }
 
 static void end_wait(unsigned gpu, uint64_t since_ns, bool is_given_up) {

@@ -20,8 +20,8 @@
 
 #define EVERYBODY 0x7fffffff
 #define US 1000u
-/* Between two questions of this process whether a broker with a late beat is gone. */
-#define ASK_NS 50000000u
+/* Between two checks by this process whether a broker with a late beat is gone. */
+#define CHECK_NS 50000000u
 
 void plimsoll_gate_follow(const struct plimsoll_gate *gate) {
     __atomic_store_n(&plimsoll.gate, gate, __ATOMIC_RELEASE);
@@ -128,13 +128,13 @@ static void report_loss(bool is_lost) {
         plimsoll_fail("the broker of this node is back: compute shares are enforced again");
 }
 
-/* One thread at a time asks. "Gone" holds until the next beat, which only another broker writes. */
+/* One thread at a time checks. "Gone" holds until the next beat, which only another broker writes. */
 static bool is_gone(uint64_t beat_ns, uint64_t now_ns) {
-    uint64_t asked_ns = __atomic_load_n(&LOST->asked_ns, __ATOMIC_RELAXED);
+    uint64_t checked_ns = __atomic_load_n(&LOST->checked_ns, __ATOMIC_RELAXED);
     if (__atomic_load_n(&LOST->last_beat_ns, __ATOMIC_RELAXED) == beat_ns)
         return true;
-    if (now_ns < asked_ns + ASK_NS ||
-        !__atomic_compare_exchange_n(&LOST->asked_ns, &asked_ns, now_ns, false, __ATOMIC_RELAXED,
+    if (now_ns < checked_ns + CHECK_NS ||
+        !__atomic_compare_exchange_n(&LOST->checked_ns, &checked_ns, now_ns, false, __ATOMIC_RELAXED,
                                      __ATOMIC_RELAXED) ||
         !plimsoll_broker_is_gone())
         return false;

@@ -40,7 +40,7 @@ struct wait {
     uint64_t queued_ns;   /* the container's queue when it was last seen to shrink */
     uint64_t renewed_ns;  /* when some of that queue was last done */
     uint64_t until_ns;
-    uint64_t asked_ns; /* when the other processes were woken to report their state; 0: not yet */
+    uint64_t woken_ns; /* when the other processes were woken to report their state; 0: not yet */
 };
 
 /* The steps of enter(), in the order in which this file has them. */
@@ -179,7 +179,7 @@ static void conclude(struct wait *wait, bool is_shut, uint64_t now_ns) {
             1.5 * (double)(now_ns - wait->since_ns) / (double)(wait->expected_ns + plimsoll_gate_slice_ns());
         SHARES->waits.slower = slower < 1 ? 1 : slower > SLOWER_MOST ? SLOWER_MOST : slower;
     }
-    wait->since_ns = wait->asked_ns = 0;
+    wait->since_ns = wait->woken_ns = 0;
     SHARES->waits.in_vain = 0;
     SHARES->waits.is_following = false;
 }
@@ -187,11 +187,11 @@ static void conclude(struct wait *wait, bool is_shut, uint64_t now_ns) {
 /* Launches go one by one as long as the other processes execute, because the work that those have queued may
  * need nothing but this process's next launches. Then all processes wait. */
 static uint64_t follow(struct wait *wait, uint64_t now_ns) {
-    if (!wait->asked_ns) {
-        wait->asked_ns = now_ns;
+    if (!wait->woken_ns) {
+        wait->woken_ns = now_ns;
         plimsoll_gate_wake();
     }
-    return now_ns < wait->asked_ns + ANSWER_NS ? until(wait->asked_ns + ANSWER_NS, now_ns) : 0;
+    return now_ns < wait->woken_ns + ANSWER_NS ? until(wait->woken_ns + ANSWER_NS, now_ns) : 0;
 }
 
 /* The launch waits until half of the allowed queue is left where no other process runs, because a neighbour's

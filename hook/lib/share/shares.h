@@ -137,7 +137,7 @@ struct plimsoll_waits {
 /* A broker that is lost, and the container's limit meanwhile (gate.c). All are atomic. */
 struct plimsoll_lost {
     bool is_lost;
-    uint64_t asked_ns;                      /* when the process last asked whether the broker is gone */
+    uint64_t checked_ns;                    /* when the process last checked whether the broker is gone */
     uint64_t last_beat_ns;                  /* the beat after which the broker was gone */
     uint64_t paid_ns[PLIMSOLL_MAX_GPUS];    /* the container's executed time when the broker was lost */
     uint64_t settled_ns[PLIMSOLL_MAX_GPUS]; /* until when the container owes nothing for that time */

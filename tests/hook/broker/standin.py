@@ -197,7 +197,7 @@ class StandIn:
         page.owner = self.owner
         return cast("Work", page.gpus[0])
 
-    def set_work(self, launched_ns: int, executed_ns: int, standing: int = 0) -> None:
+    def set_work(self, launched_ns: int, executed_ns: int, waiting: int = 0) -> None:
         """Begin a burst, or end the burst under way (0)."""
         work, now_ns = self._work, time.monotonic_ns()
         work.begun += 1
@@ -210,7 +210,7 @@ class StandIn:
         work.launched_ns, work.executed_ns = launched_ns, executed_ns
         work.looked_ns = 1 << 62  # the process never counts as stopped
         work.settled = work.begun
-        work.standing = standing
+        work.waiting = waiting
 
     def work(self, seconds: float) -> list[tuple[int, int]]:
         """Run endless work for this long as the library would; returns begin and end of each burst, in nanoseconds.
@@ -226,7 +226,7 @@ class StandIn:
             if is_shut and since_ns:
                 bursts.append((since_ns, now_ns))
                 since_ns = 0
-                self.set_work(0, 0, standing=1)
+                self.set_work(0, 0, waiting=1)
             elif not is_shut and not since_ns:
                 since_ns = now_ns
                 self.set_work(now_ns, now_ns)
@@ -261,7 +261,7 @@ class StandIn:
             case ["launch"]:
                 self.set_work(time.monotonic_ns(), time.monotonic_ns())
             case ["stand"]:
-                self.set_work(0, 0, standing=1)
+                self.set_work(0, 0, waiting=1)
             case ["rest"]:
                 self.set_work(0, 0)
             case ["claim-as", owner]:

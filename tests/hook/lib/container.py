@@ -12,12 +12,14 @@ from plimsoll.broker.pages import (
     COUNTS_DIR_VARIABLE,
     COUNTS_MAGIC,
     COUNTS_NAME,
+    EXPORTS_NAME,
     LIMITS_DIR_VARIABLE,
     LIMITS_MAGIC,
     LIMITS_NAME,
     SOCKET_NAME,
     VERSION,
     Counts,
+    Exports,
     Limits,
     Slot,
 )
@@ -67,6 +69,7 @@ class Container:
         self.counts_dir.mkdir()
         head = Counts(magic=COUNTS_MAGIC, version=VERSION, size=ctypes.sizeof(Counts))
         self._counts_path.write_bytes(bytes(head))
+        (self.counts_dir / EXPORTS_NAME).write_bytes(bytes(Exports()))
 
     @property
     def _counts_path(self) -> Path:

@@ -49,9 +49,9 @@ class Launcher(Script):
         return work
 
     def stands_idle(self, threads: int = 1, gpu: int = 0) -> bool:
-        """Whether this many threads stand while nothing executes; in one copy, as a burst may begin in between."""
+        """Whether this many threads wait while nothing executes; in one copy, as a burst may begin in between."""
         work = self.work(gpu)
-        return (work.launched_ns, work.standing) == (0, threads)
+        return (work.launched_ns, work.waiting) == (0, threads)
 
     def told_ns(self, gpu: int = 0) -> int:
         """How long the GPU executed its ended bursts, as the library reports it."""

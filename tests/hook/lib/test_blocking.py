@@ -1,4 +1,4 @@
-"""Behind a blocked stream nothing executes and nothing is charged, and launches stand until the gate opens."""
+"""Behind a blocked stream nothing executes and nothing is charged, and launches wait until the gate opens."""
 
 from itertools import pairwise
 from time import sleep
@@ -30,15 +30,15 @@ def test_every_blocker_has_a_case(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_executes_behind_what_blocks(launcher: Launcher, gate: GateWriter, kind: str) -> None:
-    """The page shows that the stream is blocked. A launch stands for ever, and goes as soon as the gate opens."""
+    """The page shows that the stream is blocked. A launch waits for ever, and goes as soon as the gate opens."""
     launcher.do(f"launch({MS}, one); blockers[{kind!r}](one); launch({MS}, one)")
     until(lambda: launcher.work().launched_ns == 0)
     gate.set(GATE_SHUT)
     launches = launcher.launches()
     launcher.do("aside(launch, 1000, one); aside(launch, 1000, other)")
-    until(lambda: launcher.work().standing == 2)
+    until(lambda: launcher.work().waiting == 2)
     sleep(LONG_S)
-    assert (launcher.launches(), launcher.work().standing, launcher.work().launched_ns) == (launches, 2, 0)
+    assert (launcher.launches(), launcher.work().waiting, launcher.work().launched_ns) == (launches, 2, 0)
     gate.set(GATE_METERED)
     assert launcher.get("joined()") == [SUCCESS] * 2
     launcher.do("release(); sync()")
@@ -108,14 +108,14 @@ def test_what_was_blocked_shows_as_soon_as_it_executes(launcher: Launcher) -> No
 def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
     launcher: Launcher, gate: GateWriter
 ) -> None:
-    """A thread stands with Python's lock while nothing executes, and the program goes on each time the gate opens."""
+    """A thread waits with Python's lock while nothing executes, and the program goes on each time the gate opens."""
     launcher.do("aside(step_under_lock, one)")
     for _ in range(SWINGS):
         gate.set(GATE_SHUT)
         until(launcher.stands_idle)
         launches = launcher.launches()
         sleep(0.1)
-        assert (launcher.launches(), launcher.work().standing) == (launches, 1)
+        assert (launcher.launches(), launcher.work().waiting) == (launches, 1)
         gate.set(GATE_METERED)
         until(lambda: launcher.launches() > launches + 20)  # noqa: B023 - called at once
     launcher.do("over.set(); joined(); sync()")
@@ -123,7 +123,7 @@ def test_a_lock_that_a_queued_host_function_needs_may_be_kept_at_the_gate(
 
 
 def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate: GateWriter) -> None:
-    """A stream waits for another's later launches, which stand and go on each time the gate opens."""
+    """A stream waits for another's later launches, which wait and go on each time the gate opens."""
     launcher.do(
         "for _ in range(20): launch(1000); sync()"
     )  # a look right after an end tells the clocks apart
@@ -133,7 +133,7 @@ def test_a_stream_may_wait_for_what_the_gate_holds_back(launcher: Launcher, gate
         until(launcher.stands_idle)
         launches = launcher.launches()
         sleep(0.1)
-        assert (launcher.launches(), launcher.work().standing) == (launches, 1)
+        assert (launcher.launches(), launcher.work().waiting) == (launches, 1)
         gate.set(GATE_METERED)
         until(lambda: launcher.launches() > launches + 20)  # noqa: B023 - called at once
     launcher.do("over.set(); joined(); sync()")

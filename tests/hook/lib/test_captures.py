@@ -1,4 +1,4 @@
-"""The gate does not affect stream captures: nothing stands inside, nothing is recorded, none is broken."""
+"""The gate does not affect stream captures: nothing waits inside, nothing is recorded, none is broken."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +26,9 @@ def _stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("state", [GATE_OPEN, GATE_METERED, GATE_SHUT])
 def test_a_capture_goes_on_under_any_gate(stage: Stage, state: int) -> None:
-    """A capture under any gate does not stand and has the same nodes, in every mode.
+    """A capture under any gate does not wait and has the same nodes, in every mode.
 
-    Only the graph's launch stands.
+    Only the graph's launch waits.
     """
     stage.gate.set(GATE_METERED)
     before_ns, _ = stage.settle()
@@ -39,7 +39,7 @@ def test_a_capture_goes_on_under_any_gate(stage: Stage, state: int) -> None:
     assert stage.executed_ns == before_ns
     stage.script.do("thread = launch_captured()")
     if state == GATE_SHUT:
-        until(lambda: stage.work.standing == 1)
+        until(lambda: stage.work.waiting == 1)
         assert stage.script.get("ended") == []
         assert stage.executed_ns == before_ns
         stage.gate.set(GATE_METERED)

@@ -1,4 +1,4 @@
-"""Behind a shut gate every launch stands, and nothing else does. An open gate hardly costs anything."""
+"""Behind a shut gate every launch waits, and nothing else does. An open gate hardly costs anything."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def test_an_open_gate_is_hardly_noticed(launcher: Launcher) -> None:
     launcher.do("sync()")
     work = launcher.work()
     assert launcher.launches() == 12
-    assert (work.settled, work.begun, work.launched_ns, work.standing) == (0, 0, 0, 0)
+    assert (work.settled, work.begun, work.launched_ns, work.waiting) == (0, 0, 0, 0)
     assert not launcher.get("[fd for fd in os.listdir('/proc/self/fd') if int(fd) >= 100]")
 
 
@@ -36,21 +36,21 @@ def test_a_launch_stands_until_the_gate_opens_or_meters(launcher: Launcher, gate
     for number, state in enumerate((GATE_OPEN, GATE_METERED)):
         gate.set(GATE_SHUT)
         launcher.do("aside(launch, 1000)")
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
         sleep(0.05)
         assert launcher.launches() == number
         gate.set(state)
         assert launcher.get("joined()") == [SUCCESS] * (number + 1)
-        assert (launcher.launches(), launcher.work().standing) == (number + 1, 0)
+        assert (launcher.launches(), launcher.work().waiting) == (number + 1, 0)
 
 
 def test_a_launch_stands_however_long_the_gate_is_shut(launcher: Launcher, gate: GateWriter) -> None:
-    """While nothing executes and the broker lives no launch goes; each of several standing threads is counted."""
+    """While nothing executes and the broker lives no launch goes; each of several waiting threads is counted."""
     gate.set(GATE_SHUT)
     launcher.do("for _ in range(3): aside(launch, 1000)")
-    until(lambda: launcher.work().standing == 3)
+    until(lambda: launcher.work().waiting == 3)
     sleep(LONG_S)
-    assert (launcher.launches(), launcher.work().standing) == (0, 3)
+    assert (launcher.launches(), launcher.work().waiting) == (0, 3)
     gate.set(GATE_METERED)
     assert launcher.get("joined()") == [SUCCESS] * 3
 
@@ -79,10 +79,10 @@ def test_a_share_without_a_gate_is_said(
 
 
 def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: GateWriter) -> None:
-    """A child forked while threads stand neither stands itself nor changes the page."""
+    """A child forked while threads wait neither waits itself nor changes the page."""
     gate.set(GATE_SHUT)
     launcher.do("aside(launch, 1000)")
-    until(lambda: launcher.work().standing == 1)
+    until(lambda: launcher.work().waiting == 1)
     launcher.do("""
         child = os.fork()
         if child == 0:
@@ -91,7 +91,7 @@ def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: Ga
     """)
     assert NOT_INITIALIZED == 3
     assert launcher.get("status") == 0
-    assert (launcher.launches(), launcher.work().standing) == (0, 1)
+    assert (launcher.launches(), launcher.work().waiting) == (0, 1)
     gate.set(GATE_OPEN)
     assert launcher.get("joined()") == [SUCCESS]
 
@@ -99,7 +99,7 @@ def test_a_forked_child_is_free_of_its_parents_gate(launcher: Launcher, gate: Ga
 def test_a_handler_that_forks_while_a_launch_stands(
     node: Node, container: Container, gate: GateWriter
 ) -> None:
-    """Signals are handled while a launch stands, and a child that a handler forks there does not stand."""
+    """Signals are handled while a launch waits, and a child that a handler forks there does not wait."""
     gate.set(GATE_SHUT)
     with (
         beating(gate),
@@ -107,11 +107,11 @@ def test_a_handler_that_forks_while_a_launch_stands(
     ):
         assert waiter.answer() == ["ready"]
         slot = container.slot_of(waiter.pid)
-        until(lambda: container.counts().works[slot].gpus[0].standing == 1)
+        until(lambda: container.counts().works[slot].gpus[0].waiting == 1)
         for _ in range(3):
             os.kill(waiter.pid, signal.SIGUSR1)
             assert waiter.answer() == ["child", "7"]
-        assert container.counts().works[slot].gpus[0].standing == 1
+        assert container.counts().works[slot].gpus[0].waiting == 1
         gate.set(GATE_METERED)
         assert waiter.answer() == ["launch", "0"]
         assert waiter.end() == 0
@@ -119,7 +119,7 @@ def test_a_handler_that_forks_while_a_launch_stands(
 
 @pytest.mark.parametrize("state", [GATE_OPEN, GATE_METERED, GATE_SHUT])
 def test_a_program_ends_in_any_state(launcher: Launcher, gate: GateWriter, state: int) -> None:
-    """A program exits with work under way, and with a standing thread."""
+    """A program exits with work under way, and with a waiting thread."""
     gate.set(GATE_METERED)
     launcher.do("[launch(1000000) for _ in range(20)]")
     gate.set(state)
@@ -129,5 +129,5 @@ def test_a_program_ends_in_any_state(launcher: Launcher, gate: GateWriter, state
             waiter = threading.Thread(target=lambda: (must("cuCtxSetCurrent", primary), launch(1000)), daemon=True)
             waiter.start()
         """)
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
     assert launcher.ended() == 0

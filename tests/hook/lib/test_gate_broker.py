@@ -41,7 +41,7 @@ def test_a_broker_without_a_beat_holds_nobody(launcher: Launcher, gate: GateWrit
     """Launches go once the beat has stood still for three seconds. A single message reports that."""
     with beating(gate):
         launcher.do("aside(launch, 1000)")
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
         sleep(SHORT_S)
         assert launcher.launches() == 0
     assert launcher.get("joined()") == [SUCCESS]
@@ -101,7 +101,7 @@ def test_a_broker_that_was_killed_holds_nobody(
     files = launcher.get("len(os.listdir('/proc/self/fd'))")
     with beating(gate):
         launcher.do("aside(launch, 1000)")
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
         listener.send_signal(signal.SIGSTOP)
         _late_for_a_while(gate)
         assert launcher.launches() == 0
@@ -128,7 +128,7 @@ def test_a_program_that_cannot_ask_for_the_broker_waits_for_its_beat(
     launcher.do(f"import os, resource; root = {str(tmp_path)!r}")
     with beating(gate):
         launcher.do("aside(launch, 1000)")
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
         launcher.do(unproved)
         listener.kill()
         listener.wait()
@@ -142,7 +142,7 @@ def test_a_program_that_cannot_ask_for_the_broker_waits_for_its_beat(
 def test_without_a_broker_a_container_is_held_to_its_limit(
     node: Node, container: Container, tmp_path: Path, processes: int
 ) -> None:
-    """The processes of a container together execute for their limit's part of the time. No launch stands for good."""
+    """The processes of a container together execute for their limit's part of the time. No launch waits for good."""
     limits = limits_of([Line(node.uuids[0], 1024 * MIB)])
     limits.gpus[0].limit_pct = LIMIT_PCT
     container.write(limits)
@@ -164,14 +164,14 @@ def test_without_a_broker_a_container_is_held_to_its_limit(
 
 
 def test_a_broker_that_is_back_is_obeyed(launcher: Launcher, gate: GateWriter, tmp_path: Path) -> None:
-    """Once the beat goes on, launches stand behind the shut gate again. One message reports that each time."""
+    """Once the beat goes on, launches wait behind the shut gate again. One message reports that each time."""
     for number in range(1, 3):
         launcher.do("launch(1000); sync()")
         until(lambda: _errors(tmp_path).count(LOST) == number)  # noqa: B023 - called at once
         with beating(gate):
             launches = launcher.launches()
             launcher.do("aside(launch, 1000)")
-            until(lambda: launcher.work().standing == 1)
+            until(lambda: launcher.work().waiting == 1)
             sleep(SHORT_S)
             assert launcher.launches() == launches
             assert _errors(tmp_path).count("is back: compute shares are enforced again") == number
@@ -206,7 +206,7 @@ def test_work_launched_without_a_broker_is_metered_by_the_next(
     assert launcher.work().launched_ns == 0
     with beating(gate):
         until(lambda: launcher.work().launched_ns > 0)
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
         gate.set(GATE_METERED)
         launcher.do("over.set(); joined()")
         until(lambda: launcher.work().launched_ns == 0)
@@ -228,7 +228,7 @@ def test_a_program_that_closes_all_descriptors(
                     os.dup2(file, fd)
             aside(launch, 1000)
         """)
-        until(lambda: launcher.work().standing == 1)
+        until(lambda: launcher.work().waiting == 1)
         sleep(SHORT_S)
         assert launcher.launches() == 0
         gate.set(GATE_METERED)

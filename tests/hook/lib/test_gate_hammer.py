@@ -70,6 +70,6 @@ def test_sanitizers_find_nothing(node: Node, container: Container, sanitizer: st
         assert word == "settled"
         assert int(launches) > 0
         slot = container.slot_of(program.pid)
-        until(lambda: (work := container.counts().works[slot].gpus[0]).launched_ns == work.standing == 0)
+        until(lambda: (work := container.counts().works[slot].gpus[0]).launched_ns == work.waiting == 0)
         assert program.end() == 0, program.errors()
     assert "ERROR" not in program.errors(), program.errors()

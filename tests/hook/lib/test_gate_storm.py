@@ -41,5 +41,5 @@ def test_programs_come_out_the_same_under_any_gate(stage: Stage, seed: int) -> N
     assert stage.script.get("[worker.fault() for worker in workers]") == [None] * THREADS
     stage.gate.set(GATE_METERED)
     stage.script.do("sync()")
-    until(lambda: (stage.work.launched_ns, stage.work.standing, stage.work.queued_ns) == (0, 0, 0))
+    until(lambda: (stage.work.launched_ns, stage.work.waiting, stage.work.queued_ns) == (0, 0, 0))
     assert 0 < stage.told_ns < 1.1 * stage.executed_ns, "what was told was never executed"

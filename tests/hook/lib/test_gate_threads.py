@@ -17,7 +17,7 @@ LONG_MS = 20  # an end is dated when it is seen; next to this, a machine's delay
 
 
 def test_a_thread_that_is_cancelled_at_the_gate(node: Node, container: Container, gate: GateWriter) -> None:
-    """A cancelled thread leaves the gate with its launch done and no lock kept; the next launch stands and goes.
+    """A cancelled thread leaves the gate with its launch done and no lock kept; the next launch waits and goes.
 
     Its library's own thread starts beside thread-local data that are larger than the stack it asks for.
     """
@@ -26,13 +26,13 @@ def test_a_thread_that_is_cancelled_at_the_gate(node: Node, container: Container
         beating(gate),
         node.run(compiled("at_gate"), container.environment, arguments=("cancelled",)) as waiter,
     ):
-        until(lambda: container.counts().works[0].gpus[0].standing == 1)
+        until(lambda: container.counts().works[0].gpus[0].waiting == 1)
         gate.set(GATE_METERED)
         assert waiter.answer() == ["ended", "1"]
         assert waiter.answer() == ["launch", "0"]
         assert waiter.end() == 0
         assert waiter.errors() == ""
-    assert container.counts().works[0].gpus[0].standing == 0
+    assert container.counts().works[0].gpus[0].waiting == 0
 
 
 def test_a_child_that_is_forked_beside_launches_gets_cudas_error(
@@ -48,28 +48,28 @@ def test_a_child_that_is_forked_beside_launches_gets_cudas_error(
 
 
 def test_signals_without_rest_let_nobody_through(launcher: Launcher, gate: GateWriter) -> None:
-    """A launch whose every sleep is ended early by a signal stands all the same, and its handlers run."""
+    """A launch whose every sleep is ended early by a signal waits all the same, and its handlers run."""
     gate.set(GATE_SHUT)
     launcher.use("signals")
     launcher.do("interrupt(0.001)\naside(launch, 1000)")
-    until(lambda: launcher.work().standing == 1)
+    until(lambda: launcher.work().waiting == 1)
     before = launcher.get("len(handled)")
     until(lambda: bool(launcher.get("len(handled)") > before + 500))
-    assert (launcher.launches(), launcher.work().standing) == (0, 1)
+    assert (launcher.launches(), launcher.work().waiting) == (0, 1)
     gate.set(GATE_METERED)
     assert launcher.get("joined()") == [SUCCESS]
 
 
-def test_a_handler_that_jumps_out_of_a_standing_launch(
+def test_a_handler_that_jumps_out_of_a_waiting_launch(
     node: Node, container: Container, gate: GateWriter
 ) -> None:
-    """A thread whose signal handler left a standing launch by `siglongjmp` is held to its line as before."""
+    """A thread whose signal handler left a waiting launch by `siglongjmp` is held to its line as before."""
     gate.set(GATE_SHUT)
     with (
         beating(gate),
         node.run(compiled("at_gate"), container.environment, arguments=("jumping",)) as launcher,
     ):
-        until(lambda: container.counts().works[0].gpus[0].standing == 1)
+        until(lambda: container.counts().works[0].gpus[0].waiting == 1)
         os.kill(launcher.pid, signal.SIGALRM)
         assert launcher.answer() == ["alloc", str(OUT_OF_MEMORY)]
         assert launcher.end() == 0

@@ -1,4 +1,4 @@
-"""A launch stands until time opens the gate if nothing of its container executes, else for a bounded time."""
+"""A launch waits until time opens the gate if nothing of its container executes, else for a bounded time."""
 
 from pathlib import Path
 from time import sleep
@@ -16,11 +16,11 @@ USED = ("blockers", "steps")
 
 MS = 1_000_000
 LONG_S = 1.5
-"""Far longer than a launch stands for anything that executes, as these tests have it."""
+"""Far longer than a launch waits for anything that executes, as these tests have it."""
 FOLLOWING = 1500
-"""With stands that double up to 64 times these would take five minutes."""
+"""With waits that double up to 64 times these would take five minutes."""
 MANY = 2000
-"""This many launches that each of them can not have stood in vain."""
+"""This many launches that each of them can not have waited in vain."""
 
 
 def _spin(launcher: Launcher, ns: int = MS) -> None:
@@ -30,12 +30,12 @@ def _spin(launcher: Launcher, ns: int = MS) -> None:
 
 
 def _stands(launcher: Launcher) -> None:
-    """A launch stands now, and goes on standing."""
+    """A launch waits now, and goes on waiting."""
     launches = launcher.launches()
     launcher.do("aside(launch, 1000, other)")
-    until(lambda: launcher.work().standing == 1)
+    until(lambda: launcher.work().waiting == 1)
     sleep(LONG_S)
-    assert (launcher.work().standing, launcher.launches()) == (1, launches)
+    assert (launcher.work().waiting, launcher.launches()) == (1, launches)
 
 
 def test_what_a_kernel_spins_for_goes_through_the_shut_gate(launcher: Launcher, gate: GateWriter) -> None:
@@ -45,11 +45,11 @@ def test_what_a_kernel_spins_for_goes_through_the_shut_gate(launcher: Launcher, 
     launcher.do("aside(launch_and_write, other, address_of(SPINNING))")
     assert launcher.get("joined()") == [[SUCCESS] * 8]
     until(lambda: launcher.work().launched_ns == 0)
-    assert launcher.work().standing == 0
+    assert launcher.work().waiting == 0
 
 
 def test_a_reprieve_lasts_until_what_was_unfinished_has_ended(launcher: Launcher, gate: GateWriter) -> None:
-    """After the first launch any number follows until the kernel ends. Then launches stand as before."""
+    """After the first launch any number follows until the kernel ends. Then launches wait as before."""
     _spin(launcher)
     gate.set(GATE_SHUT)
     launcher.do(f"aside(lambda: [launch(1000, other) for _ in range({MANY})].count(0))")
@@ -67,7 +67,7 @@ def test_what_another_process_executes_bounds_a_stand(
 ) -> None:
     """A launch goes after a bounded time also if another process of the container executes.
 
-    So do those behind it, and sooner: else a gang's slower process would stand longer each time.
+    So do those behind it, and sooner: else a gang's slower process would wait longer each time.
     """
     root = tmp_path / "other"
     root.mkdir()
@@ -100,7 +100,7 @@ def test_what_the_other_gpu_executes_bounds_a_stand(launcher: Launcher, gate: Ga
 def test_a_queue_that_ends_in_its_time_lets_nothing_through(
     launcher: Launcher, gate: GateWriter, kernel_ns: int
 ) -> None:
-    """A greedy program's launches stand until its queue has ended, and then for as long as the gate is shut."""
+    """A greedy program's launches wait until its queue has ended, and then for as long as the gate is shut."""
     launcher.do(f"aside(greedy, {kernel_ns}, 120)")
     until(lambda: launcher.executed_ns() > 20 * kernel_ns)
     passed: list[int] = []

@@ -1,4 +1,4 @@
-"""Every function that launches stands at the gate, and its execution is metered."""
+"""Every function that launches waits at the gate, and its execution is metered."""
 
 import ctypes
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ QUIET_S = 60.0
 """The longest wait for a moment in which the launching thread keeps its processor."""
 WAITS = 20
 DOZING_S = 0.02
-"""The time for which a launch that must stand is watched."""
+"""The time for which a launch that must wait is watched."""
 
 
 @pytest.fixture(name="stage", scope="module")
@@ -45,7 +45,7 @@ def test_a_launch_stands_while_the_gate_is_shut(stage: Stage, name: str) -> None
             f"codes = []; thread = threading.Thread(target=lambda: codes.append(launch({name!r}, {stream!r})))\n"
             "thread.start()"
         )
-        until(lambda: stage.work.standing == 1)
+        until(lambda: stage.work.waiting == 1)
         sleep(DOZING_S)
         assert stage.script.get("codes") == []
         assert stage.executed_ns == before_ns

@@ -134,7 +134,7 @@ def test_an_opening_ends_what_is_told(launcher: Launcher, gate: GateWriter) -> N
 
 
 def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWriter) -> None:
-    """Several threads with a stream each are metered together, stand together, and go on together."""
+    """Several threads with a stream each are metered together, wait together, and go on together."""
     launcher.do("streams = [make('cuStreamCreate', 1) for _ in range(4)]")
 
     def work() -> None:

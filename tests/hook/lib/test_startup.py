@@ -91,21 +91,6 @@ def test_limits_that_come_late_are_waited_for(
         assert program.errors() == ""
 
 
-def test_a_broker_that_measures_no_process_is_not_waited_for(
-    node: Node, asker: Path, tmp_path: Path, lines: list[Line]
-) -> None:
-    """An older broker measures the GPU and makes no `measured`: a first context of unknown cost waits for nothing."""
-    container = Container(tmp_path / "older")
-    limits = limits_of([replace(line, context_bytes=0) for line in lines])
-    for gpu in limits.gpus:
-        gpu.is_measured = 1
-    container.write(bytes(limits))
-    with node.run(asker, container.environment) as program:
-        program.start()
-        assert program.alloc(16)[0] == SUCCESS
-        assert program.errors() == ""
-
-
 def test_without_plimsoll_the_library_is_transparent(node: Node, asker: Path) -> None:
     """A process without directories of limits sees and gets the whole card."""
     with node.run(asker) as program:

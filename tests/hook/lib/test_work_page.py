@@ -126,7 +126,7 @@ def test_an_exec_ends_what_was_under_way(launcher: Launcher, container: Containe
     """)
     until(lambda: container.slot_of(launcher.pid) == slot and launcher.work().begun == 0)
     work = launcher.work()
-    assert (work.launched_ns, work.standing, work.queued_ns, work.unfinished_ns) == (0, 0, 0, 0)
+    assert (work.launched_ns, work.waiting, work.queued_ns, work.unfinished_ns) == (0, 0, 0, 0)
     launcher.kill()
 
 
@@ -135,7 +135,7 @@ def test_a_forked_child_tells_nothing_of_itself(launcher: Launcher) -> None:
     launcher.use("steps")
     assert launcher.get("work_beside_children(5)") == [0] * 5
     until(lambda: launcher.work().launched_ns == 0)
-    assert launcher.work().standing == 0
+    assert launcher.work().waiting == 0
     assert launcher.told_ns() == pytest.approx(launcher.executed_ns(), rel=0.05)
 
 

@@ -15,7 +15,7 @@ void plimsoll_pool_made(struct plimsoll_pool *pool, CUmemoryPool handle) {
 }
 
 /* The driver makes a device's own pools. No hook sees such a pool before its first use here. */
-static int ask_devices(CUmemoryPool pool) {
+static int gpu_of_pool(CUmemoryPool pool) {
     int count = 0;
     CUmemoryPool other;
     if (!HAS(cuDeviceGetDefaultMemPool) || CALLED(cuDeviceGetCount)(&count) != CUDA_SUCCESS)
@@ -32,7 +32,7 @@ static int ask_devices(CUmemoryPool pool) {
 /* Two threads may meet a pool for the first time at once: the second finds it known. */
 static struct plimsoll_pool *learn(CUmemoryPool handle) {
     struct plimsoll_holding known;
-    int gpu = ask_devices(handle);
+    int gpu = gpu_of_pool(handle);
     pthread_mutex_lock(&plimsoll_pools()->learn_lock);
     struct plimsoll_pool *pool = NULL;
     if (plimsoll_holdings_get(&plimsoll.holdings, HELD_POOL, (uintptr_t)handle, &known))
@@ -50,7 +50,7 @@ struct plimsoll_pool *plimsoll_pool_of(CUmemoryPool handle) {
     return learn(handle);
 }
 
-static struct plimsoll_pool *ask_current(int gpu) {
+static struct plimsoll_pool *query_current(int gpu) {
     int count = 0;
     CUmemoryPool handle;
     if (CALLED(cuDeviceGetCount)(&count) != CUDA_SUCCESS)
@@ -68,7 +68,7 @@ struct plimsoll_pool *plimsoll_pool_current(int gpu) {
     uint64_t word = __atomic_load_n(&plimsoll_pools()->current[gpu], __ATOMIC_ACQUIRE);
     if (word & 0xffff)
         return &plimsoll_pools()->records[(word & 0xffff) - 1];
-    struct plimsoll_pool *pool = ask_current(gpu);
+    struct plimsoll_pool *pool = query_current(gpu);
     if (pool)
         __atomic_compare_exchange_n(&plimsoll_pools()->current[gpu], &word,
                                     word | (plimsoll_pool_index(pool) + 1), false, __ATOMIC_RELEASE,

@@ -46,7 +46,7 @@ void plimsoll_bursts_tell_poll(uint64_t now_ns) {
 
 void plimsoll_show_waiting(int gpu, int change) {
     store(&page_of(gpu)->looked_ns, plimsoll_now_ns());
-    __atomic_fetch_add(&page_of(gpu)->standing, (uint64_t)(int64_t)change, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&page_of(gpu)->waiting, (uint64_t)(int64_t)change, __ATOMIC_RELAXED);
 }
 
 /* --- whether anything is unfinished ----------------------------------------------------------------------
@@ -187,7 +187,7 @@ static bool executes_in(uint32_t slot, uint64_t now_ns) {
 
 static bool waits_in(uint32_t slot) {
     for (unsigned gpu = 0; gpu < plimsoll.gpu_count; gpu++)
-        if (word_of(&plimsoll.counts->works[slot].gpus[gpu].standing))
+        if (word_of(&plimsoll.counts->works[slot].gpus[gpu].waiting))
             return true;
     return false;
 }

@@ -81,7 +81,7 @@ def test_words_are_as_in_the_layout() -> None:
         "settled",
         "launched_ns",
         "begun",
-        "standing",
+        "waiting",
     )
 
 

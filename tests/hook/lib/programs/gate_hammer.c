@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Old ways to launch stand at the gate like new ones. */
+/* Old ways to launch wait at the gate like new ones. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 #define MOST_THREADS 8
