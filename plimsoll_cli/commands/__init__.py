@@ -1,7 +1,7 @@
-"""The commands of `plimsoll`, a module each: texts, options, and the way from options to the work.
+"""The commands of `plimsoll`: texts, options, and the way from options to the work.
 
-What always holds: a module imports nothing slow, so its help is shown at once. Its work is in a module of
-`plimsoll_cli` with the command's name, or in the program of another part.
+What always holds: a module here imports nothing slow, so help is shown at once. The work of a command is in a module
+of `plimsoll_cli` with the command's name, or in the program of another part.
 """
 
 import importlib
@@ -33,8 +33,15 @@ SUMMARIES: Final = {
 """The sentence about each command in `plimsoll --help`."""
 
 
+_MODULES: Final = {
+    "cluster": ("top", "nodes", "gpus", "pods", "explain", "relocation", "events", "doctor"),
+    "changes": ("cordon", "uncordon", "drain", "resize"),
+    "local": ("run", "status", "convert", "alerts", "simulate", "demo", "completion"),
+}
+
+
 def command_of(name: str) -> Command:
     """A command of `SUMMARIES`."""
-    module = importlib.import_module(f"{__name__}.{name}")
-    command: Command = module.COMMAND
+    [module] = (module for module, names in _MODULES.items() if name in names)
+    command: Command = importlib.import_module(f"{__name__}.{module}").COMMANDS[name]
     return command

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import ssl
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
+from plimsoll_cli.demo.servers import EmbeddedServer, free_port, nats_server, part_kind, valkey_server
 from tests.chaos.fleet import CARDS, FLEET, Machine
 from tests.chaos.journal import Journal
 from tests.chaos.leases import LEASES, Leases
@@ -256,17 +255,8 @@ def _placer(
         "DRIFT_S": "2",
         **{name.upper(): value for name, value in settings.items()},
     }
-    kind = ServerKind(
-        name=f"placer-{number}",
-        scheme="http",
-        ready="",  # A placer that starts while a server is away gets ready later.
-        program=lambda: Path(sys.executable),
-        arguments=lambda *_: ("-m", "placer"),
-        environment={
-            "PYTHONPATH": str(ROOT),
-            **{f"PLIMSOLL_{key}": text for key, text in environment.items()},
-        },
-    )
+    # It is not waited for: a placer that starts while a server is away gets ready later.
+    kind = part_kind(f"placer-{number}", "placer", "", environment)
     return Placer(f"placer-{number}", EmbeddedServer(kind, directory.absolute(), port), way)
 
 
