@@ -61,6 +61,7 @@ def _run_cordon(given: argparse.Namespace) -> int:
 
 
 CORDON = Command(
+    summary="Keep new pods away from one GPU.",
     description=f"""Keep new pods away from one GPU; the pods that it has stay.
 
 A cordoned GPU is shown as such by `plimsoll gpus` and on the page, and waiting pods name it. It stays cordoned until
@@ -78,6 +79,7 @@ def _run_uncordon(given: argparse.Namespace) -> int:
 
 
 UNCORDON = Command(
+    summary="Let a cordoned GPU take pods again.",
     description=f"""Let a cordoned GPU take pods again.
 
 The UUID of a card that was taken out can be named too, which ends its cordon. {_RIGHTS}""",
@@ -113,6 +115,7 @@ def _run_drain(given: argparse.Namespace) -> int:
 
 
 DRAIN = Command(
+    summary="Cordon one GPU, and evict the pods on it.",
     description="""Cordon one GPU, and evict the pods on it; those on other GPUs of its node stay.
 
 Evictions heed disruption budgets, and are tried again until the budgets allow them. Nothing is evicted while one of
@@ -234,6 +237,7 @@ def _resize_pod(given: argparse.Namespace) -> int:
 
 
 RESIZE = Command(
+    summary="Change a running container's memory line, share or share limit.",
     description="""Change a running container's memory line, share or share limit, or several of them together.
 
 Promised shares of a GPU never pass 100. No process is killed: if a container holds more than its new line, further

@@ -49,6 +49,7 @@ def _run_top(given: argparse.Namespace) -> int:
 
 
 TOP = Command(
+    summary="Watch GPUs, pods and waiting pods, live, until you quit.",
     description="""Watch the cluster: GPUs with bars of measured and promised memory, pods by state, waiting pods with
 reasons, events. Reads the placer's stream, changes nothing, and goes on by itself when the placer comes back.
 
@@ -83,6 +84,7 @@ def _run_nodes(given: argparse.Namespace) -> int:
 
 
 NODES = Command(
+    summary="List the nodes: what each has, holds and still has to promise.",
     description="""List the nodes that report, each with the sums of its GPUs, the best node first.
 
 MEMORY is in use and usable. FREE and SHARE are the memory and the compute share that no pod was promised; LARGEST is
@@ -114,6 +116,7 @@ def _run_gpus(given: argparse.Namespace) -> int:
 
 
 GPUS = Command(
+    summary="List the GPUs: memory and compute time, in use and not yet promised.",
     description="""Show where there is room: memory and compute time of each GPU, in use and not yet promised.
 
 MEMORY is in use and usable. FREE and SHARE are the memory and the compute share that no pod was promised. IDLE is a
@@ -148,6 +151,7 @@ def _run_pods(given: argparse.Namespace) -> int:
 
 
 PODS = Command(
+    summary="List the pods that share GPUs: what each was promised, holds, or waits for.",
     description="""List the pods that share GPUs: what each was promised and holds, or why it waits.
 
 MEMORY is held and promised, over all GPUs of the pod; SHARE is the promised compute time, in percent of one GPU. A
@@ -203,6 +207,7 @@ def _check_names(pod: str | None, namespace: str) -> None:
 
 
 EXPLAIN = Command(
+    summary="Say why a pod waits, or where it runs and what may slow it.",
     description="Say why a pod waits, or where it runs and whether its limit, its neighbours or its host slow it.",
     declare=_declare_explain,
     run=_run_explain,
@@ -238,6 +243,7 @@ def _run_relocation(given: argparse.Namespace) -> int:
 
 
 RELOCATION = Command(
+    summary="Say which pods would move so that a waiting pod fits.",
     description="""Say which pods would move so that a waiting pod fits, or so that a whole GPU is free.
 
 The plan is that of the placer's own search, with the costs that owners stated. Nothing is moved by this command:
@@ -296,6 +302,7 @@ def _run_events(given: argparse.Namespace) -> int:
 
 
 EVENTS = Command(
+    summary="Print the events of the bus, those so far or those from now on.",
     description="""Print the events of the bus: those that it keeps, or, with --follow, those from now on. While
 following, the command outlives restarts of NATS.""",
     declare=_declare_events,
@@ -373,6 +380,7 @@ def _places(given: argparse.Namespace) -> "Places":
 
 
 DOCTOR = Command(
+    summary="Look for what is broken, with a remedy for each finding.",
     description="""Look for what is broken: on this machine, on the bus, and in the cluster, with a remedy for each
 finding.
 

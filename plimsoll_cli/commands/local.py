@@ -68,6 +68,7 @@ def _run_run(given: argparse.Namespace) -> int:
 
 
 RUN = Command(
+    summary="Run one command on a GPU of this machine, held to its line and its share.",
     description="""Run one command on a GPU of this machine, held to its line and its share: `plimsoll run
 --gpu-memory 2Gi -- CMD`. Needs no Kubernetes, no bus and no placer; where no broker answers, one is started for as
 long as commands use it.""",
@@ -101,6 +102,7 @@ def _run_status(given: argparse.Namespace) -> int:
 
 
 STATUS = Command(
+    summary="Show the containers on this machine's GPUs, and why each waits.",
     description="""Show the containers on this machine's GPUs: memory and compute time of each, and why it waits.
 
 Reads this machine's broker: that of `plimsoll run`, or, as root on a node of a cluster, the node's. Takes a second,
@@ -148,6 +150,7 @@ def _read_manifest(path: str) -> str:
 
 
 CONVERT = Command(
+    summary="Turn a manifest for HAMi, gpushare or KAI into Plimsoll's terms.",
     description="""Turn a manifest for HAMi, gpushare or KAI into Plimsoll's terms: YAML on standard output.
 
 Each change is reported on standard error. Comments are lost.""",
@@ -163,7 +166,13 @@ def _run_alerts(given: argparse.Namespace) -> int:
     os.execv(sys.executable, [*program_of("plimsoll_alerts"), *given.words])  # noqa: S606 - no shell wanted
 
 
-ALERTS = Command(description="", declare=lambda _: None, run=_run_alerts, passes=True)
+ALERTS = Command(
+    summary="Keep what goes wrong with GPUs firing in Alertmanager until it ends.",
+    description="",
+    declare=lambda _: None,
+    run=_run_alerts,
+    passes=True,
+)
 
 
 def _run_simulate(given: argparse.Namespace) -> int:
@@ -174,7 +183,13 @@ def _run_simulate(given: argparse.Namespace) -> int:
     os.execv(sys.executable, [*program_of("simulator"), "--as", "plimsoll simulate", *given.words])  # noqa: S606 - no shell wanted
 
 
-SIMULATE = Command(description="", declare=lambda _: None, run=_run_simulate, passes=True)
+SIMULATE = Command(
+    summary="Replay a trace of a cluster, or an experiment of a paper, without a GPU.",
+    description="",
+    declare=lambda _: None,
+    run=_run_simulate,
+    passes=True,
+)
 
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -209,6 +224,7 @@ def _run_demo(given: argparse.Namespace) -> int:
 
 
 DEMO = Command(
+    summary="Run a dozen pods on three emulated nodes, live, in under a minute.",
     description="Run a dozen pods on three emulated nodes, live, in under a minute. Needs no GPU and no cluster.",
     declare=_declare_demo,
     run=_run_demo,
@@ -216,18 +232,40 @@ DEMO = Command(
 )
 
 
+_SCRIPTS: Final = {
+    "bash": """\
+_plimsoll() {
+  local IFS=$'\\n'
+  COMPREPLY=($("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _plimsoll plimsoll
+""",
+    "zsh": """\
+_plimsoll() {
+  local -a found
+  found=(${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  if (( $#found )); then compadd -a found; else _files; fi
+}
+compdef _plimsoll plimsoll
+""",
+    "fish": """\
+complete -c plimsoll -a '(plimsoll __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+""",
+}
+"""The script of each shell. Without a candidate, the shell completes names of files."""
+
+
 def _declare_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
 
 
 def _run_completion(given: argparse.Namespace) -> int:
-    from plimsoll_cli.completion import SCRIPTS  # noqa: PLC0415 - keeps --help fast
-
-    output.write(SCRIPTS[given.shell])
+    output.write(_SCRIPTS[given.shell])
     return 0
 
 
 COMPLETION = Command(
+    summary="Print the script by which a shell completes these commands.",
     description="""Print the script by which a shell completes commands, options and their values.
 
 bash: `source <(plimsoll completion bash)`, in ~/.bashrc to keep it. zsh: `source <(plimsoll completion zsh)`, after
