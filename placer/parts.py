@@ -19,11 +19,9 @@ from placer.decide import Decider
 from placer.intake.intake import Intake, IntakeOptions
 from placer.intake.limit_news import LimitView
 from placer.live.wiring import LivePage, live_page
-from placer.local.explain import LocalExplainer
+from placer.local.explain import LocalExplainer, LocalPods
 from placer.local.frontend import LocalFrontEnd
-from placer.local.live import LocalPods
-from placer.local.node import load_nodes
-from placer.local.runner import LocalSettings
+from placer.local.runner import LocalSettings, load_nodes
 from placer.metrics.decisions import PromisedGpus, PromisedNamespaces
 from placer.metrics.reports import UnhealthyGpus
 from placer.publisher import Publisher

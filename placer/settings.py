@@ -77,7 +77,7 @@ class Settings:
             given.
         extender_clients: the common names of the client certificates that may use the extender, with commas. It is
             of use with `extender_client_ca` alone. Empty: every certificate of that authority.
-        local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
+        local_nodes: path of a JSON list of `placer.local.runner.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
         log_level: `debug`, `info`, `warning` or `error`.
     """

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from plimsoll.part.ending import heed_cancellation, tasks_until
 from plimsoll.part.log import get_logger
@@ -15,7 +18,6 @@ from plimsoll.part.web import serving_health
 from plimsoll_alerts.alertmanager import Sender
 from plimsoll_alerts.core.alert import Alert, Labels
 from plimsoll_alerts.core.book import AlertBook
-from plimsoll_alerts.metrics import AlertMetrics
 from plimsoll_alerts.reader import Reader
 from plimsoll_alerts.settings import PREFIX, Given
 
@@ -34,9 +36,9 @@ async def run(given: Given, stop: asyncio.Event) -> None:
     book = given.book()
     reader = Reader(book, given.nats_url, given.nats_access)
     senders = [Sender(url, given.settings, given.labels) for url in given.urls]
-    board = _Board(book, reader, senders)
+    evaluator = _Evaluator(book, reader, senders)
     registry = CollectorRegistry()
-    registry.register(AlertMetrics(reader, senders, lambda: board.firing))
+    registry.register(AlertMetrics(reader, senders, lambda: evaluator.firing))
     add_common(registry, "alerts")
     address, port, variable = given.settings.http_address, given.settings.http_port, PREFIX + "HTTP_PORT"
     health = serving_health(registry, lambda: _missing(reader), address, port, variable)
@@ -44,14 +46,14 @@ async def run(given: Given, stop: asyncio.Event) -> None:
         tasks.create_task(reader.run(), name="reader")
         for sender in senders:
             tasks.create_task(sender.run(), name=f"alerts to {sender.url}")
-        tasks.create_task(board.run(), name="board")
+        tasks.create_task(evaluator.run(), name="evaluator")
         kinds = sorted(kind.value for kind in book.kinds)
         shown = [sender.url for sender in senders]
         log.info("watching", nats=shown_url(given.nats_url), alertmanagers=shown, alerts=kinds)
-    log.info("stopped", firing=len(board.firing))
+    log.info("stopped", firing=len(evaluator.firing))
 
 
-class _Board:
+class _Evaluator:
     """Asks the book what fires, and shows it to the senders.
 
     Attributes:
@@ -87,3 +89,64 @@ class _Board:
 
 def _missing(reader: Reader) -> list[str]:
     return [] if reader.loaded.is_set() else ["the stream is not read yet"]
+
+
+class AlertMetrics(Collector):
+    """The service's Prometheus metrics, read at each scrape: what fires, and how Alertmanager and NATS do."""
+
+    def __init__(
+        self, reader: Reader, senders: Sequence[Sender], firing: Callable[[], Mapping[Labels, Alert]]
+    ) -> None:
+        """Show these counters; `firing` gives the alerts that fire now."""
+        self._reader, self._senders, self._firing = reader, senders, firing
+
+    def collect(self) -> Iterable[Metric]:
+        """See `Collector`."""
+        return (self._alerts(), *self._posts(), *self._events())
+
+    def _alerts(self) -> Metric:
+        firing = GaugeMetricFamily(
+            "plimsoll_alerts_firing", "Alerts that fire now, by name.", labels=("alertname",)
+        )
+        for name, count in sorted(Counter(dict(labels)["alertname"] for labels in self._firing()).items()):
+            firing.add_metric((name,), count)
+        return firing
+
+    def _posts(self) -> tuple[Metric, ...]:
+        """The posts to each Alertmanager, and the alerts that wait for it."""
+        posts = CounterMetricFamily(
+            "plimsoll_alerts_posts", "Posts to Alertmanager, by outcome.", labels=("alertmanager", "outcome")
+        )
+        waiting = GaugeMetricFamily(
+            "plimsoll_alerts_waiting",
+            "Alerts whose present state Alertmanager has not taken yet.",
+            labels=("alertmanager",),
+        )
+        dropped = CounterMetricFamily(
+            "plimsoll_alerts_dropped", "Ends of alerts that were dropped unsent.", labels=("alertmanager",)
+        )
+        up = GaugeMetricFamily(
+            "plimsoll_alerts_alertmanager_up",
+            "1 if the last post was taken, else 0.",
+            labels=("alertmanager",),
+        )
+        for one in self._senders:
+            posts.add_metric((one.url, "taken"), one.posts)
+            posts.add_metric((one.url, "failed"), one.failures)
+            waiting.add_metric((one.url,), one.delivery.waiting)
+            dropped.add_metric((one.url,), one.delivery.dropped)
+            if one.is_up is not None:
+                up.add_metric((one.url,), float(one.is_up))
+        return posts, waiting, dropped, up
+
+    def _events(self) -> tuple[Metric, ...]:
+        """Whether the stream of events can be read, and the events that were damaged."""
+        silent = GaugeMetricFamily(
+            "plimsoll_alerts_bus_away_seconds",
+            "Seconds for which the stream has been unreadable; 0 while it is readable.",
+            value=self._reader.silent_s(),
+        )
+        damaged = CounterMetricFamily(
+            "plimsoll_alerts_damaged_events", "Events that could not be read.", value=self._reader.damaged
+        )
+        return silent, damaged

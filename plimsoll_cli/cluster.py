@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from plimsoll.kube.client import KubeClient, connect
 from plimsoll.kube.configuration import namespace_of
 from plimsoll.kube.kubeconfig import NAMESPACE_FILE, check_kubeconfig
+from plimsoll.kube.models import Page
 from plimsoll.kube.names import NAME_PATTERN
 from plimsoll.part.errors import InputError
 from plimsoll_cli.output import named_if_slow
@@ -46,6 +49,18 @@ async def client_of(cluster: Cluster) -> AsyncIterator[KubeClient]:
             connected = connect(kubeconfig, cluster.context, named_if_slow)
             client = await stack.enter_async_context(connected)
         yield client
+
+
+async def objects(client: KubeClient, path: str, *query: tuple[str, str]) -> AsyncIterator[msgspec.Raw]:
+    """Each object of a list that the API server gives in pages."""
+    more = ""
+    while True:
+        paged = [*query, ("limit", "500"), *([("continue", more)] if more else [])]
+        page = msgspec.json.decode(await client.get(path, paged), type=Page)
+        for found in page.items or ():
+            yield found
+        if not (more := page.metadata.more):
+            return
 
 
 def kubeconfig_of(cluster: Cluster) -> Path | None:

@@ -28,7 +28,8 @@ class Command:
     """A command.
 
     Attributes:
-        description: paragraphs for `--help`, wrapped there; the first sentence stands in the list of commands.
+        summary: the sentence about it in `plimsoll --help`.
+        description: paragraphs for its own `--help`, wrapped there.
         declare: adds arguments and options to the command's parser.
         run: does the work; gives the exit code.
         exits: the meaning of each exit code.
@@ -36,6 +37,7 @@ class Command:
         remedy: the remedy for unknown options, after a semicolon.
     """
 
+    summary: str
     description: str
     declare: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -99,16 +101,15 @@ class _Formatter(argparse.HelpFormatter):
         )
 
 
-def listing(program: str, summaries: Mapping[str, str], about: str) -> Sequence[str]:
+def listing(program: str, commands: Mapping[str, Command], about: str) -> Sequence[str]:
     """The lines of `plimsoll --help`."""
-    widest = max(map(len, summaries))
-    commands = [f"  {name:<{widest}}  {summary}" for name, summary in summaries.items()]
+    widest = max(map(len, commands))
     return [
         f"usage: {program} [-h] [--version] COMMAND ...",
         "",
         about,
         "",
-        *commands,
+        *(f"  {name:<{widest}}  {command.summary}" for name, command in commands.items()),
         "",
         f"`{program} COMMAND --help` has a command's options and exit codes.",
         f"`{program} completion --help` says how a shell completes them.",

@@ -9,15 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from plimsoll.contract import assigned_gpus
 from plimsoll.kube.client import KubeClient
-from plimsoll.kube.models import TERMINAL_PHASES, Page, Pod, decode_pod
+from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
 from plimsoll.kube.transport import ConflictError, NotFoundError, TransientError
 from plimsoll_cli import cordon
 from plimsoll_cli.asking import Where
-from plimsoll_cli.cluster import Cluster
+from plimsoll_cli.cluster import Cluster, objects
 from plimsoll_cli.cordon import NotCordonedError, Target
 from plimsoll_cli.doctor.finding import listed
 from plimsoll_cli.output import printable
@@ -85,18 +83,8 @@ async def drain(
 
 async def _pods_on(client: KubeClient, target: Target) -> list[Pod]:
     """The pods on the GPU that have not ended."""
-    pods: list[Pod] = []
-    more = ""
-    while True:
-        query = [
-            ("fieldSelector", f"spec.nodeName={target.node}"),
-            ("limit", "500"),
-            *([("continue", more)] if more else []),
-        ]
-        page = msgspec.json.decode(await client.get("/api/v1/pods", query), type=Page)
-        pods += [pod for raw in page.items or () if _is_on(pod := decode_pod(bytes(raw)), target)]
-        if not (more := page.metadata.more):
-            return pods
+    there = objects(client, "/api/v1/pods", ("fieldSelector", f"spec.nodeName={target.node}"))
+    return [pod async for raw in there if _is_on(pod := decode_pod(bytes(raw)), target)]
 
 
 def _is_on(pod: Pod, target: Target) -> bool:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from plimsoll.gpu_events import GpuHealth, HealthClass
 from plimsoll.placer_api.http import GpuRow, NodeRow, UnreportedGpu
+from plimsoll.placer_api.live import LiveNode
 from plimsoll.quantity import format_bytes
 from plimsoll_cli.asking import Where, asking
 from plimsoll_cli.columns import aligned
 from plimsoll_cli.output import DOCUMENTS, document, note, printable
-from plimsoll_cli.states import node_states, stale_cordon
 
 HEADINGS: Final = ("NODE", "GPU", "MEMORY", "FREE", "SHARE", "IDLE", "TASKS")
 """A GPU's columns: its index; memory in use and usable; memory and compute share that no pod was promised; average
@@ -143,3 +143,20 @@ def note_of(node: NodeRow, health: GpuHealth | None, gpu: GpuRow | None = None) 
     if health is not None and health.health is not HealthClass.HEALTHY:
         notes.append(f"{health.health.value}: {health.reason}" if health.reason else health.health.value)
     return "; ".join(notes)
+
+
+def node_states(node: NodeRow | LiveNode) -> Iterator[str]:
+    """The states of a node that keep new pods away; none where it takes pods.
+
+    Pods that tolerate a taint get room there, and no others do.
+    """
+    if node.silent:
+        yield "silent"
+    yield from node.closed
+    for taint in node.taints:
+        yield f"taint {taint}"
+
+
+def stale_cordon(uuid: str) -> str:
+    """The line about a cordon that keeps nothing closed: its card was replaced, or the UUID is misspelt."""
+    return f"{uuid} is cordoned, but not on this node: `plimsoll uncordon` it"

@@ -12,7 +12,7 @@ from plimsoll.part.program import leave_current_folder
 from plimsoll.part.variables import unknown_variables
 from plimsoll_cli import output
 from plimsoll_cli.command import INTERRUPTED, REFUSED, listing, parsed
-from plimsoll_cli.commands import SUMMARIES, command_of
+from plimsoll_cli.commands import COMMANDS
 
 ABOUT: Final = (
     "Share GPUs safely: places pods where GPU memory and compute really are free, and holds them to it."
@@ -57,23 +57,23 @@ def _run(program: str, words: list[str]) -> int:
         output.lines(*candidates(words[1:]))
         return 0
     if name in ("-h", "--help", "help"):
-        output.lines(*listing(program, SUMMARIES, ABOUT))
+        output.lines(*listing(program, COMMANDS, ABOUT))
         return 0
     if name == "--version":
         output.lines(f"plimsoll {_version()}")
         return 0
-    if name not in SUMMARIES:
+    if name not in COMMANDS:
         return _unknown(program, name)
     if problems := list(unknown_variables(os.environ)):
         return output.fail("\nplimsoll: ".join(map(str, problems)), REFUSED)
-    command = command_of(name)
+    command = COMMANDS[name]
     return command.run(parsed(command, f"{program} {name}", words[1:]))
 
 
 def _unknown(program: str, name: str) -> int:
     import difflib  # noqa: PLC0415 - only after a mistake
 
-    near = difflib.get_close_matches(name, SUMMARIES, n=1)
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean `{program} {near[0]}`?" if near else f"see `{program} --help`"
     kind = "option" if name.startswith("-") else "command"
     return output.fail(f"{name!r} is no {kind}; {hint}", REFUSED)

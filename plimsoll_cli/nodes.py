@@ -9,9 +9,8 @@ from plimsoll.placer_api.http import NodeRow
 from plimsoll.quantity import format_bytes
 from plimsoll_cli.asking import Where
 from plimsoll_cli.columns import aligned
-from plimsoll_cli.gpus import nodes_of, state_heading
+from plimsoll_cli.gpus import node_states, nodes_of, state_heading
 from plimsoll_cli.output import DOCUMENTS, document, note, printable
-from plimsoll_cli.states import node_states
 
 HEADINGS: Final = ("NODE", "GPUS", "MEMORY", "FREE", "LARGEST", "SHARE", "IDLE", "TASKS")
 """A node's columns: the number of its GPUs; memory in use and usable; memory that no pod was promised, and the most

@@ -7,15 +7,17 @@ registration behind. The next one removes it, once no process of that command li
 
 import asyncio
 import contextlib
+import ctypes
 import dataclasses
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from msgspec.structs import replace
 
@@ -41,7 +43,6 @@ from plimsoll.part.processes import read_stat
 from plimsoll.quantity import format_bytes
 from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
-from solo.orphans import adopt_orphans, bury_orphans
 from solo.private_broker import START_S, ensure_broker, keep_broker, last_words, locked, make_root, using
 from solo.private_mounts import NO_MOUNTS, PrivateMounts, private_mounts
 
@@ -304,3 +305,41 @@ class _Signals:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
+
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+LOOK_S: Final = 5.0
+"""Seconds between two looks for orphans that have ended. A child of our own is known by the second look."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents end, as a daemon's do.
+
+    By default init adopts them. Then nothing shows their command, once their environment was cleared too. A kernel
+    that refuses leaves them to init.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+async def bury_orphans(children: AbstractSet[int]) -> NoReturn:
+    """Take the exit codes of adopted processes for ever, so that they do not stay as zombies.
+
+    Args:
+        children: the pids of our own children, of which asyncio takes the exit codes.
+    """
+    dead: frozenset[int] = frozenset()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        dead = await asyncio.to_thread(_bury, dead - children) - children
+
+
+def _bury(before: frozenset[int]) -> frozenset[int]:
+    """Bury the children that were dead before; returns those that are dead now. None where the kernel lists none."""
+    lists = [file.read_text().split() for file in Path("/proc/self/task").glob("*/children")]
+    pids = {int(pid) for pids in lists for pid in pids}
+    dead = {pid for pid in pids if (stat := read_stat(pid)) is not None and stat.has_ended}
+    for pid in dead & before:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return frozenset(dead - before)

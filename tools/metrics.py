@@ -25,7 +25,7 @@ from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common
-from plimsoll_alerts.metrics import AlertMetrics
+from plimsoll_alerts.app import AlertMetrics
 
 PARTS: Final[Mapping[str, str]] = {
     "every part": "Each part has these, under the same names.",

@@ -31,7 +31,7 @@ from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.native import EMULATOR, HOOK_LIBRARY, ROOT
 from plimsoll.quantity import MIB
 from plimsoll_cli.demo.cluster import READY, require_built
-from plimsoll_cli.demo.servers import ServerKind, running
+from plimsoll_cli.demo.servers import part_kind, running
 from simulator.convgpu.workload import USABLE_BYTES
 from simulator.core.replay import Container, Stay, WorkloadReplay
 
@@ -124,18 +124,8 @@ async def scene(policy: str) -> AsyncIterator[Scene]:
         memory_mib = USABLE_BYTES // MIB + CONTEXTS_MIB
         lines = ("[gpu 0]", f"uuid = {GPU}", f"memory = {memory_mib}Mi", f"context = {CONTEXT_MIB}Mi", "")
         await asyncio.to_thread(node_file.write_text, "\n".join(lines))
-        settings = {"ROOT": str(root), "OVERCOMMIT": "true", "WAIT_POLICY": policy}
-        kind = ServerKind(
-            name="broker",
-            scheme="http",
-            ready=READY["broker"],
-            program=lambda: Path(sys.executable),
-            arguments=lambda *_: ("-m", "hook.broker"),
-            environment={
-                "PYTHONPATH": str(ROOT),
-                **{f"PLIMSOLL_BROKER_{name}": value for name, value in settings.items()},
-            },
-        )
+        settings = {"BROKER_ROOT": str(root), "BROKER_OVERCOMMIT": "true", "BROKER_WAIT_POLICY": policy}
+        kind = part_kind("broker", "hook.broker", READY["broker"], settings)
         async with running(kind, Path(folder) / "log"), BrokerClient(root) as broker:
             card = MeasuredGpu(gpu=GPU, usable_bytes=USABLE_BYTES, used_bytes=0)
             await broker.measure(Measured(began_ns=time.monotonic_ns(), gpus=(card,), processes=()))

@@ -8,7 +8,6 @@ and that are malformed, a process outside of containers, and a GPU with an XID e
 import asyncio
 import os
 import ssl
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from bench.webhook.reviews import cases
 from placer.extender.http import PATH
 from plimsoll.ids import NodeName
 from plimsoll.native import EMULATOR
-from plimsoll.part.program import program_of
 from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll_cli.demo.servers import ServerKind, free_port, running
+from plimsoll_cli.demo.servers import ServerKind, free_port, part_kind, running
 from tests.e2e.cluster import KubeCluster
 from tests.servers.alertmanager import alertmanager
 from tests.servers.apiserver import ApiServer
@@ -188,14 +186,7 @@ def _node(name: str, kubeconfig: str, monitor_port: int, broker_port: int) -> Em
 
 def _alerts(nats_url: str, manager_url: str, port: int) -> ServerKind:
     settings = {"NATS_URL": nats_url, "ALERTS_ALERTMANAGER_URL": manager_url, "ALERTS_HTTP_PORT": str(port)}
-    return ServerKind(
-        name="alerts",
-        scheme="http",
-        ready="watching",
-        program=lambda: Path(sys.executable),
-        arguments=lambda *_: program_of("plimsoll_alerts")[1:],
-        environment={f"PLIMSOLL_{name}": value for name, value in settings.items()},
-    )
+    return part_kind("alerts", "plimsoll_alerts", "watching", settings)
 
 
 @asynccontextmanager

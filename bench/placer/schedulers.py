@@ -5,7 +5,6 @@ else is default.
 """
 
 import json
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,9 +14,7 @@ from typing import Final
 from bench.measures.process_cost import cpu_ns, resident_mib
 from bench.placer.servers import Servers
 from plimsoll.contract import SCHEDULER_NAME
-from plimsoll.native import ROOT
-from plimsoll.part.settings import PREFIX
-from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, part_kind, running
 from tests.cluster import assets
 
 QPS: Final = 5000
@@ -100,14 +97,4 @@ def placer_kind(servers: Servers) -> ServerKind:
         "HTTP_PORT": str(free_port()),
         "UNHELD_PODS": "place",
     }
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        **{PREFIX + name: value for name, value in settings.items()},
-    }
-
-    def arguments(_: int, __: Path) -> Sequence[str]:
-        return ("-m", "placer")
-
-    return ServerKind(
-        "placer", "http", "http ready", lambda: Path(sys.executable), arguments, environment=environment
-    )
+    return part_kind("placer", "placer", "http ready", settings)

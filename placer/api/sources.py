@@ -3,8 +3,7 @@
 from placer.api.explaining import Explainer, NotExplainedError, Previewer
 from placer.cluster_link import ClusterLink
 from placer.live.pods import PodSource
-from placer.local.explain import LocalExplainer
-from placer.local.live import LocalPods
+from placer.local.explain import LocalExplainer, LocalPods
 
 
 def pod_sources(local: LocalPods | None, cluster: ClusterLink | None) -> list[PodSource]:

@@ -1,7 +1,10 @@
-"""Explains the local front end's pods. They have no priority and no CPU request, and wait in order of arrival."""
+"""What people see of the local front end's pods: explanations, and rows of the live page.
+
+The pods have no priority and no CPU request, and wait in order of arrival.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from placer.api.explaining import SLICE, Turns, rest
@@ -14,13 +17,14 @@ from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
 from placer.core.refusal import Refusal
 from placer.decide import Decider
-from placer.local.frontend import LocalFrontEnd
-from placer.local.queued_pod import QueuedPod
+from placer.live.pods import PodName, asks
+from placer.local.frontend import LocalFrontEnd, QueuedPod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES
 from plimsoll.placer_api import explain as wire
 from plimsoll.placer_api.explain import Explained, PodState
 from plimsoll.placer_api.http import PodRow
+from plimsoll.placer_api.live import WaitingPod
 
 
 @dataclass(slots=True)
@@ -123,3 +127,28 @@ def _explained(
         waiting=waiting,
         running=running,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPods:
+    """The pods of a front end; they have no priority."""
+
+    front_end: LocalFrontEnd
+
+    def name_of(self, uid: PodUid) -> PodName | None:
+        """The name of a pod, or None for an unknown one."""
+        row = self.front_end.pods.get(uid)
+        return PodName(row.namespace, row.name) if row is not None else None
+
+    def waiting(self) -> Iterator[WaitingPod]:
+        """The pods without a node."""
+        for row in self.front_end.pods.rows():
+            if row.phase == "Pending":
+                queued = self.front_end.queued(row.uid)
+                yield WaitingPod(
+                    pod=row.uid,
+                    namespace=row.namespace,
+                    name=row.name,
+                    asks=asks(queued.request) if queued is not None else "",
+                    reason=row.message,
+                )

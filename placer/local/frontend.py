@@ -11,6 +11,7 @@ placer's start counts by its measured memory only, as unattributed bytes.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from placer.core.owners import owner_of
@@ -22,16 +23,15 @@ from placer.core.refusal import Refusal
 from placer.core.registration import adopted
 from placer.core.site import Request
 from placer.decide import Decider
-from placer.local.node import LocalNode
 from placer.local.pods import PodTable
 from placer.local.process import end_survivors, until_all_gone
-from placer.local.queued_pod import QueuedPod
-from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
+from placer.local.runner import CANNOT_START, LocalNode, LocalSettings, PodEnd, Runner, StartError
 from placer.publisher import Publisher, placement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description
 from plimsoll.contract import AFFINITY, ANTI_AFFINITY, EXCLUSION, POLICY
 from plimsoll.demand import PodDemand, parse_pod
+from plimsoll.events import Placement
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.part.backoff import Pauses
@@ -51,6 +51,41 @@ ADOPT_S: Final = 5.0
 BROKER_AWAY: Final = "node(s) had a broker that does not answer"
 
 log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPod:
+    """A local pod that waits in the queue for its place.
+
+    Attributes:
+        arrival: the order of arrival; pods are tried in this order.
+        pod: the pod as it was submitted.
+        request: the pod as decisions read it.
+        policy: the policy that it names, or the placer's.
+        since_s: when it was submitted, on the loop's clock.
+    """
+
+    arrival: int
+    pod: Pod
+    request: Request
+    policy: Policy
+    since_s: float
+
+    @property
+    def uid(self) -> PodUid:
+        """The pod's uid."""
+        return self.request.pod
+
+    def unplaceable(self, reason: str) -> Placement:
+        """The event that the pod has no place now."""
+        metadata = self.pod.metadata
+        return Placement(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            pod=self.uid,
+            policy=self.policy.name,
+            reason=reason,
+        )
 
 
 class LocalFrontEnd:

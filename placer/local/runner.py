@@ -5,23 +5,25 @@ last one ended.
 """
 
 import asyncio
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from placer.core.plan import Plan
 from placer.core.registration import registration
-from placer.local.node import LocalNode
 from placer.local.process import GRACE_S, command_of
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.broker.environment import Enforcement
 from plimsoll.broker.wire import Directories
-from plimsoll.ids import ContainerName, PodUid
+from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.models import Container, Pod
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.child import Child, Program, start
-from plimsoll.part.errors import PlimsollError
+from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.log import get_logger
 
 CANNOT_START: Final = 128
@@ -35,6 +37,28 @@ log = get_logger()
 
 class StartError(PlimsollError):
     """A container's command cannot be started: trying again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """A node on which pods run as processes.
+
+    Attributes:
+        name: the name in the reports of the node's monitor.
+        broker_socket: the control socket of the node's broker, `<root>/broker.sock`.
+        environment: variables of its processes; on an emulated node, those that select the emulator.
+        output: the folder for the output of its processes; None: the placer's own output.
+    """
+
+    name: NodeName
+    broker_socket: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    output: Path | None = None
+
+    @property
+    def broker_root(self) -> Path:
+        """The broker's directory."""
+        return self.broker_socket.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +189,30 @@ class PodProcesses:
 async def end_all(processes: Iterable[Child]) -> None:
     """End processes, all at once; cancelling does not stop that."""
     await asyncio.shield(asyncio.gather(*(process.end(GRACE_S) for process in processes)))
+
+
+def load_nodes(path: Path) -> tuple[LocalNode, ...]:
+    """Read nodes from a JSON file, a list of objects with the fields of `LocalNode`. Blocks: for start-up only.
+
+    Raises:
+        InputError: the file cannot be read, is no such list, or names a node twice.
+    """
+    field_name = "PLIMSOLL_LOCAL_NODES"
+    try:
+        nodes = msgspec.json.decode(path.read_bytes(), type=tuple[LocalNode, ...], dec_hook=_path)
+    except (OSError, msgspec.MsgspecError) as error:
+        remedy = 'name a file with [{"name": …, "broker_socket": …, "environment": {…}}]'
+        raise InputError(field_name, os.fspath(path), f"cannot be read ({error})", remedy) from error
+    if not nodes:
+        raise InputError(field_name, os.fspath(path), "names no nodes", "name one, or leave the setting out")
+    names = [node.name for node in nodes]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(field_name, name, "is named twice", "name each node once")
+    return nodes
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")

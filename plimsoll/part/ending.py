@@ -25,8 +25,8 @@ AGAIN_S: Final = 12.0
 """The time after which a cancelled task is cancelled again. Longer than any task needs to clean up: the local front
 end gives the processes of pods 10 s. Shorter than half of the 30 s that the kubelet waits for a pod's end."""
 
-GLANCES: Final = 10
-"""How often a task is found cancelled, one glance soon after the other, before it counts as ending. A time limit that
+CHECKS: Final = 10
+"""How often a task is found cancelled, one check soon after the other, before it counts as ending. A time limit that
 passes cancels its task too, until the task has noticed. On a busy machine, whose timers come due together, each look
 may fall into such a moment."""
 
@@ -120,9 +120,9 @@ async def run_to_end(work: Coroutine[Any, Any, T], *, look_s: float = LOOK_S, ag
 async def _ending(tasks: set[asyncio.Task[Any]], look_s: float) -> set[asyncio.Task[Any]]:
     """Those of the tasks that were cancelled, and live on."""
     ending = {task for task in tasks if task.cancelling()}
-    for glance in range(GLANCES):
+    for check in range(CHECKS):
         if not ending:
             break
-        await asyncio.sleep(glance * look_s / 100)
+        await asyncio.sleep(check * look_s / 100)
         ending = {task for task in ending if task.cancelling() and not task.done()}
     return ending

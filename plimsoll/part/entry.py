@@ -7,20 +7,23 @@ code 1 and one line. A thread that hangs keeps no process from ending.
 """
 
 import asyncio
+import ctypes
+import gc
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Final, Protocol, TypeVar
 
 from msgspec import Meta
 
 from plimsoll.part.ending import run_to_end
 from plimsoll.part.errors import BAD_INPUT, CannotGoOnError, InputError, errors_in
-from plimsoll.part.heap import settle_heap
 from plimsoll.part.limits import limit_of
 from plimsoll.part.log import get_logger, log_json
-from plimsoll.part.threads import Threads, leave_hanging_threads
 
 CANNOT_GO_ON: Final = 1
 
@@ -108,3 +111,58 @@ async def _until_signal(run: Callable[[S, asyncio.Event], Awaitable[None]], sett
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await run(settings, stop)
+
+
+_LIBC: Final = ctypes.CDLL(None)
+
+
+def settle_heap() -> None:
+    """Keep what lives from the collector, and give freed memory back to the kernel, in some milliseconds.
+
+    Call it once, after the imports. Imported modules live as long as the part: walking their objects was some 3 % of
+    the broker's work while many programs come and go. The imports free some 10 MiB below the top of glibc's heap, and
+    nothing fills them again: that was a sixth of the monitor's resident memory. Another C library gives nothing back.
+    """
+    gc.collect()
+    gc.freeze()
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
+
+
+GRACE_S: Final = 5.0
+"""Seconds that threads get for the work that they have begun. The kubelet gives a pod 30 s for everything."""
+
+
+class Threads(ThreadPoolExecutor):
+    """The pool of an event loop, for which the loop does not wait when it closes.
+
+    A thread may hang in the lookup of a name, in a driver, or on a disk that does not answer, and nobody can end it.
+    asyncio would wait for it at its end, in Python 3.11 without a limit.
+    """
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """Take no more work, and return at once. Work that has begun goes on, other work is dropped."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+
+def leave_hanging_threads(status: int) -> None:
+    """End the process with this exit code in `GRACE_S`, if threads keep it alive until then.
+
+    Call this last, when nothing is left to do but to return from the program.
+    """
+    if _others():
+        threading.Thread(target=_leave, args=(status,), name="end of the process", daemon=True).start()
+
+
+def _others() -> list[threading.Thread]:
+    """The living threads for which the interpreter waits."""
+    return [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+
+
+def _leave(status: int) -> None:
+    time.sleep(GRACE_S)
+    names = [thread.name for thread in _others()]
+    get_logger().warning("ends without threads that hang", threads=names)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +21,7 @@ from plimsoll.broker.wire import CONTROL_NAME
 from plimsoll.ids import NodeName
 from plimsoll.native import BUILD, EMULATOR, FILES, PROGRAMS, REMEDY
 from plimsoll.part.errors import PlimsollError
-from plimsoll.part.program import program_of
-from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
+from plimsoll_cli.demo.servers import EmbeddedServer, nats_server, part_kind, running, valkey_server
 
 
 class NotBuiltError(PlimsollError):
@@ -169,15 +167,7 @@ class LocalCluster:
         extra: Mapping[str, str] | None = None,
     ) -> EmbeddedServer:
         self._on_step(folder)
-        environment = {f"PLIMSOLL_{key}": value for key, value in settings.items()} | dict(extra or {})
-        kind = ServerKind(
-            name=name,
-            scheme="http",
-            ready=READY[name],
-            program=lambda: Path(sys.executable),
-            arguments=lambda *_: program_of(module)[1:],
-            environment=environment,
-        )
+        kind = part_kind(name, module, READY[name], settings, extra or {})
         return await self._exit.enter_async_context(running(kind, self.directory / folder))
 
     def _folder(self, node: NodeName) -> Path:

@@ -5,12 +5,15 @@ own exit codes, and the exit code is 0 only if all of them hold.
 """
 
 import asyncio
+import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import nats
 import yaml
@@ -19,10 +22,9 @@ from rich.live import Live
 
 from plimsoll.bus.subjects import STREAM
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.placer_api.client import PlacerClient
+from plimsoll.placer_api.client import PlacerAwayError, PlacerClient, PlacerRefusedError
 from plimsoll.placer_api.http import PODS_PATH, PodRow, State
 from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll_cli.demo.day import go_on
 from plimsoll_cli.demo.table import render
 
 MANIFESTS: Final = Path(__file__).parent / "pods.yaml"
@@ -109,7 +111,7 @@ async def _keep(console: Console, placer: PlacerClient, cluster: LocalCluster, p
         highlight=False,
         markup=False,
     )
-    await go_on(placer, [one for one in documents if one["metadata"]["name"] != GREEDY], SEED)
+    await _submit_arrivals(placer, [one for one in documents if one["metadata"]["name"] != GREEDY], SEED)
 
 
 PARTS: Final = 3 + 2 * len(NODES)
@@ -275,3 +277,42 @@ def _summarise(console: Console, checks: list[Check], watched: Observations, sec
     verdict = "everything held" if not broken else f"{broken} of {len(checks)} promises broke"
     console.print(f"{verdict}; {len(watched.last.pods)} pods in {seconds:.0f} s")
     return 1 if broken else 0
+
+
+PAUSE_S: Final = 10.0
+"""The mean time between two arrivals. With `LIFE_S`, some five pods run on six GPUs: a kept demo costs little."""
+LIFE_S: Final = (20, 90)
+"""The bounds of the time that a pod's program computes."""
+
+_SECONDS: Final = "--seconds"
+
+
+def arrivals(pods: Sequence[dict[str, Any]], seed: int) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Pauses in seconds, each with the pod that arrives after it, for ever; equal for equal seeds.
+
+    Args:
+        pods: those to draw from. Programs get another `--seconds`.
+        seed: of the draws.
+    """
+    draws = random.Random(seed)  # noqa: S311 - a workload, and no secret
+    for number in count(1):
+        pod = draws.choice(pods)
+        container = pod["spec"]["containers"][0]
+        args = list(container["args"])
+        args[args.index(_SECONDS) + 1] = str(draws.randint(*LIFE_S))
+        spec = {**pod["spec"], "containers": [{**container, "args": args}]}
+        name = f"{pod['metadata']['name']}-{number}"
+        yield (
+            draws.expovariate(1 / PAUSE_S),
+            {**pod, "metadata": {**pod["metadata"], "name": name}, "spec": spec},
+        )
+
+
+async def _submit_arrivals(placer: PlacerClient, pods: Sequence[dict[str, Any]], seed: int) -> None:
+    """Submit the arrivals until cancelled. A pod that the placer does not take is left out."""
+    for pause_s, pod in arrivals(pods, seed):
+        await asyncio.sleep(pause_s)
+        try:
+            await placer.submit(yaml.safe_dump(pod))
+        except (PlacerAwayError, PlacerRefusedError):
+            continue

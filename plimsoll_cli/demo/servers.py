@@ -16,14 +16,17 @@ import platform
 import secrets
 import shutil
 import socket
+import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from plimsoll.part.child import Child, Program, dying_with_us, start
 from plimsoll.part.errors import PlimsollError
+from plimsoll.part.program import program_of
 
 READY_TIMEOUT_S: Final = 60.0
 """Generous: on a loaded machine, a server with a large store replays the store before it is ready."""
@@ -70,6 +73,32 @@ class ServerKind:
     program: Callable[[], Path]
     arguments: Callable[[int, Path], Sequence[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def part_kind(
+    name: str,
+    module: str,
+    ready: str,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> ServerKind:
+    """A part of ours, which listens where its settings say.
+
+    Args:
+        name: see `ServerKind`.
+        module: the part's package.
+        ready: see `ServerKind`.
+        settings: by their names without `PLIMSOLL_`, in either case.
+        environment: other variables.
+    """
+    return ServerKind(
+        name=name,
+        scheme="http",
+        ready=ready,
+        program=lambda: Path(sys.executable),
+        arguments=lambda *_: program_of(module)[1:],
+        environment={f"PLIMSOLL_{key.upper()}": value for key, value in settings.items()} | {**environment},
+    )
 
 
 class EmbeddedServer:

@@ -8,22 +8,24 @@ import asyncio
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
+from plimsoll.broker.volume import DRIVER, uses_volume
 from plimsoll.contract import PLACER_LEASE
+from plimsoll.cordons import PAUSED, pause_of
 from plimsoll.kube.client import KubeClient
 from plimsoll.kube.lease_rules import NOTE
 from plimsoll.kube.models import ObjectMeta
 from plimsoll.kube.transport import ApiError, NotFoundError
 from plimsoll.part.errors import InputError
-from plimsoll_cli.cluster import NAME, Cluster, client_of
+from plimsoll_cli.cluster import NAME, Cluster, client_of, objects
 from plimsoll_cli.doctor.finding import Finding, failed, failed_by, listed, ok, skipped, warning
 from plimsoll_cli.doctor.installation import gpu_access, missing_rights, nodes, policies, webhook, workloads
-from plimsoll_cli.doctor.taken_out import placing, volumes
 
 LEASE_LOOK_S: Final = 0.5
 LEASE_WAIT_S: Final = 20.0
@@ -165,6 +167,43 @@ def _clock(renewed: datetime, before: datetime, after: datetime) -> Finding:
     return warning("clock", f"the leader's clock is {math.floor(by_s)} s {way} this machine's", remedy)
 
 
+async def _placing(client: KubeClient, namespace: str) -> list[Finding]:
+    """Whether somebody has paused the placer; nothing without its namespace."""
+    try:
+        found = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}"))
+    except NotFoundError:
+        return []
+    reason = pause_of(found["metadata"].get("annotations"))
+    if reason is None:
+        return [ok("placing", "placing is not paused")]
+    text = f"placing is paused{f': {reason}' if reason else ''}; no pod gets a node"
+    return [
+        warning("placing", text, f"end the pause with `kubectl annotate namespace {namespace} {PAUSED}-`")
+    ]
+
+
+async def _volumes(client: KubeClient, namespace: str) -> list[Finding]:
+    """Whether the kubelets can unmount the volumes of our pods. Else these pods never end, and no event says why."""
+    driven = set[str]()
+    async for raw in objects(client, "/apis/storage.k8s.io/v1/csinodes"):
+        node = msgspec.json.decode(raw)
+        if any(driver["name"] == DRIVER for driver in node["spec"].get("drivers") or ()):
+            driven.add(node["metadata"]["name"])
+    pods = Counter[str]()
+    async for raw in objects(client, "/api/v1/pods"):
+        spec = msgspec.json.decode(raw)["spec"]
+        if spec.get("nodeName") and uses_volume(spec.get("volumes")):
+            pods[spec["nodeName"]] += 1
+    if lacking := [f"{node} ({count})" for node, count in pods.items() if node not in driven]:
+        text = f"nodes without a broker have pods with its volume, which cannot end: {listed(lacking)}"
+        remedy = (
+            f"let the broker back until they have ended: see `kubectl -n {namespace} get pods -l app=plimsoll-broker "
+            "-o wide`, the label of nodes.selector on the nodes, and their taints"
+        )
+        return [failed("volumes", text, remedy)]
+    return [ok("volumes", f"each node that has pods with our volume has a broker: {len(pods)}")]
+
+
 CHECKS: Final[dict[str, ClusterCheck]] = {
     "parts": workloads,
     "leader": _leader,
@@ -174,7 +213,7 @@ CHECKS: Final[dict[str, ClusterCheck]] = {
     "policies": policies,
     "gpu-access": gpu_access,
     "nodes": nodes,
-    "placing": placing,
-    "volumes": volumes,
+    "placing": _placing,
+    "volumes": _volumes,
 }
 """The checks, by the names of their first findings, in the order in which causes come before effects."""

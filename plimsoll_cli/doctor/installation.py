@@ -16,6 +16,7 @@ from plimsoll.contract import GPU_MEMORY
 from plimsoll.kube.client import KubeClient
 from plimsoll.kube.transport import NotFoundError
 from plimsoll.pool import DEVICE
+from plimsoll_cli.cluster import objects
 from plimsoll_cli.doctor.finding import Finding, failed, listed, ok, skipped, warning
 
 PARTS: Final = {
@@ -242,23 +243,14 @@ async def gpu_access(client: KubeClient, namespace: str) -> list[Finding]:
 
 async def nodes(client: KubeClient, namespace: str) -> list[Finding]:
     """Whether nodes show the resources that pods ask for."""
-    shown, twice = list[str](), list[str]()
-    resource, more = GPU_MEMORY, ""
-    while True:
-        query = [("limit", "500"), *([("continue", more)] if more else [])]
-        page = msgspec.json.decode(await client.get("/api/v1/nodes", query))
-        offers = {
-            node["metadata"]["name"]: node.get("status", {}).get("allocatable", {}) for node in page["items"]
-        }
-        shown += [name for name, offered in offers.items() if resource in offered]
-        twice += [
-            name
-            for name, offered in offers.items()
-            if resource in offered and offered.get(DEVICE, "0") != "0"
-        ]
-        more = page["metadata"].get("continue", "")
-        if not more:
-            break
+    shown, twice, resource = list[str](), list[str](), GPU_MEMORY
+    async for raw in objects(client, "/api/v1/nodes"):
+        node = msgspec.json.decode(raw)
+        offered = node.get("status", {}).get("allocatable", {})
+        if resource in offered:
+            shown.append(node["metadata"]["name"])
+            if offered.get(DEVICE, "0") != "0":
+                twice.append(node["metadata"]["name"])
     if shown:
         doubled = await _doubled(client, namespace, twice)
         return [ok("nodes", f"nodes with {resource}: {len(shown)}"), *doubled]

@@ -15,10 +15,10 @@ from plimsoll.gpu_events import HealthClass
 from plimsoll.placer_api.live import LiveGpu, News
 from plimsoll.quantity import GIB, format_bytes
 from plimsoll_cli.columns import columns, shortened
+from plimsoll_cli.gpus import node_states
 from plimsoll_cli.live import LiveCluster
 from plimsoll_cli.output import printable
 from plimsoll_cli.pods import WAITING, PodLine, state_of, waited, waiting_lines
-from plimsoll_cli.states import node_states
 from plimsoll_cli.top.rows import GpuRow, Row
 from plimsoll_cli.top.view import KEYS, Screen, View
 
@@ -36,7 +36,7 @@ POD_COLUMNS: Final = 12 + 15 + 6 + 4
 SPARE: Final = "cyan"
 """The colour of time beyond the promises: whoever wants it may use it, so it is no fault, unlike with memory."""
 
-HINT: Final = "q quit  Tab list  s sort  r reverse  / filter  space hold  ? keys"
+KEYS_LINE: Final = "q quit  Tab list  s sort  r reverse  / filter  space hold  ? keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _foot(view: View, width: int) -> Text:
         return _cut(Text.assemble(("filter: ", "bold"), view.filter, ("█", "blink")), width)
     if view.held:
         return _cut(Text("held: space goes on", style="bold yellow"), width)
-    return Text(shortened(HINT, width), style="dim")
+    return Text(shortened(KEYS_LINE, width), style="dim")
 
 
 def _help(width: int) -> list[Text]:
@@ -237,21 +237,21 @@ def _gpu(row: GpuRow, name: str, form: _Form) -> Text:
         f" {gpu.promised_share_pct:>3}% ",
         _tasks(gpu),
         " ",
-        _pods_on(gpu, _trouble(row)),
+        _pods_on(gpu, _note(row)),
     )
 
 
-def _trouble(row: GpuRow) -> str:
+def _note(row: GpuRow) -> str:
     node, gpu = row
     assert isinstance(gpu, LiveGpu)
-    troubles = [*node_states(node)]
+    notes = [*node_states(node)]
     if gpu.health is not HealthClass.HEALTHY:
-        troubles.append(f"{gpu.health.value}: {gpu.reason}")
+        notes.append(f"{gpu.health.value}: {gpu.reason}")
     if gpu.cordoned:
-        troubles.append("GPU cordoned")
+        notes.append("GPU cordoned")
     elif gpu.closed and gpu.health is not HealthClass.FATAL:
-        troubles.append("takes no pods")
-    return printable("; ".join(troubles))
+        notes.append("takes no pods")
+    return printable("; ".join(notes))
 
 
 def _tasks(gpu: LiveGpu) -> Text:
@@ -264,8 +264,8 @@ def _tasks(gpu: LiveGpu) -> Text:
     return text
 
 
-def _pods_on(gpu: LiveGpu, trouble: str) -> Text:
-    text = Text().append(f"{trouble}  " if trouble else "", style="red")
+def _pods_on(gpu: LiveGpu, note: str) -> Text:
+    text = Text().append(f"{note}  " if note else "", style="red")
     for pod in gpu.pods:
         state = state_of([pod])
         text.append(f"{MARKS[state]} {printable(pod.name or pod.pod)}  ", style=STYLES[state])

@@ -7,17 +7,16 @@ import os
 import random
 import signal
 import ssl
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
-from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
+from plimsoll_cli.demo.servers import EmbeddedServer, free_port, nats_server, part_kind, valkey_server
 from tests.chaos.fleet import CARDS, FLEET, Machine
 from tests.chaos.journal import Journal
 from tests.chaos.leases import LEASES, Leases
@@ -254,16 +253,10 @@ def _placer(
         "HTTP_PORT": str(port),
         **{name.upper(): value for name, value in settings.items()},
     }
-    kind = ServerKind(
-        name=f"placer-{number}",
-        scheme="http",
-        ready="",  # A placer that starts while a server is away gets ready later.
-        program=lambda: Path(sys.executable),
+    # It is not waited for: a placer that starts while a server is away gets ready later.
+    kind = replace(
+        part_kind(f"placer-{number}", "placer", "", environment, {"PYTHONPATH": str(ROOT)}),
         arguments=lambda *_: part_with("placer", "placer.kube.options.DRIFT_S=2.0"),
-        environment={
-            "PYTHONPATH": str(ROOT),
-            **{f"PLIMSOLL_{key}": text for key, text in environment.items()},
-        },
     )
     return Placer(f"placer-{number}", EmbeddedServer(kind, directory.absolute(), port), way)
 

@@ -20,7 +20,7 @@ from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.settings import PREFIX
 from plimsoll_cli.command import parsed, parser_of
-from plimsoll_cli.commands import SUMMARIES, command_of
+from plimsoll_cli.commands import COMMANDS
 from tools.metrics import described
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def commands() -> Iterator[list[str]]:
 def options(command: str) -> set[str]:
     """Every option of a command of `plimsoll`."""
     return {
-        name for action in parser_of(command_of(command), command)._actions for name in action.option_strings
+        name for action in parser_of(COMMANDS[command], command)._actions for name in action.option_strings
     }
 
 
@@ -87,16 +87,16 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_shown_can_be_typed() -> None:
     """The real parsers accept every command that is shown; nothing is executed."""
     shown = list(commands())
-    assert {words[0] for words in shown} == SUMMARIES.keys() - {
+    assert {words[0] for words in shown} == COMMANDS.keys() - {
         "simulate"
     }  # which documents name by its module
     for name, *words in shown:
-        parsed(command_of(name), name, words)
+        parsed(COMMANDS[name], name, words)
 
 
 def test_every_option_named_in_passing_exists() -> None:
     """Every option that a text mentions exists."""
-    own = [name for name in SUMMARIES if not command_of(name).passes]
+    own = [name for name, command in COMMANDS.items() if not command.passes]
     known = {name: options(name) for name in own}
     named = every(rf"`plimsoll ((?:{'|'.join(own)}) [^`]*)`")
     assert named

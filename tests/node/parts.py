@@ -1,15 +1,20 @@
 """Plimsoll's parts beside a test node: as processes of this tree, each of which a test may kill and start again."""
 
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.part.program import program_of
 from plimsoll_cli.demo.cluster import READY
-from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
+from plimsoll_cli.demo.servers import (
+    EmbeddedServer,
+    ServerKind,
+    nats_server,
+    part_kind,
+    running,
+    valkey_server,
+)
 from tests.node.driver import GPUS
 from tests.node.node import Node
 from tests.node.places import NODE, ROOT
@@ -56,15 +61,7 @@ async def running_parts(node: Node, **of_placer: str) -> AsyncIterator[Parts]:
 
 
 def _kind(name: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> ServerKind:
-    variables = {f"PLIMSOLL_{key.upper()}": value for key, value in settings.items()}
-    return ServerKind(
-        name=name,
-        scheme="http",
-        ready=READY[name],
-        program=lambda: Path(sys.executable),
-        arguments=lambda *_: program_of(MODULES[name])[1:],
-        environment={**variables, **environment},
-    )
+    return part_kind(name, MODULES[name], READY[name], settings, environment)
 
 
 def _broker_settings(node: Node, directory: Path) -> dict[str, str]:

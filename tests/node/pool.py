@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.part.program import program_of
-from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, part_kind, running
 from tests.node import device_plugin
 from tests.node.driver import UUIDS
 from tests.node.images import PROGRAM
@@ -106,14 +105,8 @@ async def running_controller(
         "lease_s": "1",
         **more,
     }
-    kind = ServerKind(
-        name=name,
-        scheme="http",
-        ready=READY,
-        program=lambda: Path(sys.executable),
-        arguments=lambda *_: program_of("placer.pool")[1:],
-        environment={f"PLIMSOLL_POOL_{key.upper()}": value for key, value in settings.items()},
-    )
+    pool_settings = {f"POOL_{key}": value for key, value in settings.items()}
+    kind = part_kind(name, "placer.pool", READY, pool_settings)
     async with running(kind, node.directory / name) as server:
         yield server
 

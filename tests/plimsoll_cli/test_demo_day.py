@@ -16,8 +16,7 @@ import yaml
 from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll.placer_api.client import PlacerClient
-from plimsoll_cli.demo.day import LIFE_S, arrivals
-from plimsoll_cli.demo.demo import MANIFESTS
+from plimsoll_cli.demo.demo import LIFE_S, MANIFESTS, arrivals
 from tests.placer.local.world import REPOSITORY
 
 

@@ -12,7 +12,7 @@ import pytest
 from plimsoll.part.errors import BAD_INPUT
 from plimsoll_cli import output
 from plimsoll_cli.columns import aligned, columns, shortened
-from plimsoll_cli.commands import SUMMARIES, command_of
+from plimsoll_cli.commands import COMMANDS
 from plimsoll_cli.completion import candidates
 from plimsoll_cli.main import main
 from tests.cluster import assets
@@ -20,7 +20,7 @@ from tests.placer.live.world import serving
 from tests.placer.local.world import REPOSITORY
 from tests.plimsoll_cli.top.fleet import fleet
 
-OWN = [name for name in SUMMARIES if not command_of(name).passes]
+OWN = [name for name, command in COMMANDS.items() if not command.passes]
 SLOW = {"asyncio", "rich", "msgspec", "aiohttp", "nats", "kubernetes", "logging", "yaml", "redis", "typer"}
 """Packages that take 50 to 500 ms to import."""
 
@@ -62,7 +62,7 @@ print(*sys.modules, file=sys.stderr)
         assert "-h, --help" in text, name
         assert max(map(len, text.splitlines())) <= 80, name
     code, out, err = await shell("plimsoll gpus -h >/dev/null && plimsoll; plimsoll --version")
-    assert re.findall(r"^  (\w+)  +[A-Z].*\.$", out, re.MULTILINE) == list(SUMMARIES)
+    assert re.findall(r"^  (\w+)  +[A-Z].*\.$", out, re.MULTILINE) == list(COMMANDS)
     assert (code, err) == (0, "")
     assert re.search(r"^plimsoll \d+\.\d+\.\d+$", out, re.MULTILINE)
 

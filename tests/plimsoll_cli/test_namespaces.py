@@ -11,14 +11,14 @@ import pytest
 
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll_cli import cluster
-from plimsoll_cli.commands import explain, pods, relocation, resize
+from plimsoll_cli.commands import COMMANDS
 from plimsoll_cli.options import namespace_of
 
 CONTEXTS = """
 clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
 contexts: [{name: a, context: {cluster: c, namespace: team-a}}, {name: plain, context: {cluster: c}}]
 """
-COMMANDS = {"explain": explain, "relocation": relocation, "resize": resize, "pods": pods}
+OF_NAMESPACES = ("explain", "relocation", "resize", "pods")
 
 
 class Recorder(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ def test_the_pod_of_that_namespace_is_meant(
         (home / ".kube" / "config").write_text(text + "current-context: a\n")
         with contextlib.suppress(PlimsollError):
             parsed = parsed_by(command, *words.split())
-            COMMANDS[command].COMMAND.run(parsed)
+            COMMANDS[command].run(parsed)
         server.shutdown()
     assert path in Recorder.paths[-1]
     if command == "resize":
@@ -80,7 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def parsed_by(command: str, *words: str) -> argparse.Namespace:
     """The options that a command reads."""
     parser = argparse.ArgumentParser()
-    COMMANDS[command].COMMAND.declare(parser)
+    COMMANDS[command].declare(parser)
     return parser.parse_args([*words])
 
 
@@ -99,7 +99,7 @@ def asked(command: str, *words: str) -> str:
         ("--context plain", True, "team-sa"),
     ],
 )
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", OF_NAMESPACES)
 def test_the_context_names_the_namespace(
     home: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: str, namespace: str, *, in_pod: bool
 ) -> None:

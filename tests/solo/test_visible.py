@@ -5,7 +5,7 @@ import pytest
 from plimsoll.events import Gpu
 from plimsoll.ids import GpuUuid
 from plimsoll.part.errors import InputError
-from solo.visible import visible
+from solo.machine import visible
 from tests.placer.local.world import gpu_of
 from tests.solo.machine import Machine
 

@@ -15,8 +15,7 @@ from placer.core.ledger import Ledger
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.local.frontend import LocalFrontEnd
-from placer.local.node import LocalNode
-from placer.local.runner import LocalSettings
+from placer.local.runner import LocalNode, LocalSettings
 from placer.metrics import Metrics
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.wire import CONTROL_NAME

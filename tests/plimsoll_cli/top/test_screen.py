@@ -10,8 +10,8 @@ from plimsoll.placer_api.live import LiveGpu, LiveNode, News, Sharer, Status, Wa
 from plimsoll.quantity import GIB
 from plimsoll_cli.columns import columns
 from plimsoll_cli.live import LiveCluster, StreamError
+from plimsoll_cli.top.app import keys_in
 from plimsoll_cli.top.draw import Moment, Size, lines
-from plimsoll_cli.top.keys import keys_in
 from plimsoll_cli.top.rows import natural, rows
 from plimsoll_cli.top.view import Screen, View
 from tests.slow import examples

@@ -11,7 +11,7 @@ from pathlib import Path
 from placer.core.ledger import Ledger
 from placer.decide import Decider
 from placer.intake.reports import ReportView
-from placer.local.node import LocalNode
+from placer.local.runner import LocalNode
 from placer.metrics import Metrics
 from plimsoll.ids import NodeName
 from tests.placer.local.world import World, idle_report, placed, pod

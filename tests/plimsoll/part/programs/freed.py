@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from plimsoll.part.heap import settle_heap
+from plimsoll.part.entry import settle_heap
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
