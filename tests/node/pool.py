@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.part.program import program_of
+from tests.constants import part_with
 from tests.node import device_plugin
 from tests.node.driver import UUIDS
 from tests.node.images import PROGRAM
@@ -20,7 +20,7 @@ from tests.servers.waiting import until
 NAMESPACE: Final = "plimsoll-pool"
 READY: Final = "pool ready"
 # The tests' own image has no Python. The program of Plimsoll's image is tested by itself.
-CARD: Final = "sh -c 'echo -n $NVIDIA_VISIBLE_DEVICES > /dev/termination-log'"
+CARD: Final = ("sh", "-c", "echo -n $NVIDIA_VISIBLE_DEVICES > /dev/termination-log")
 RESERVATION: Final = "pool.plimsoll.dev/reservation=true"
 GPU: Final = "pool.plimsoll.dev/gpu"
 
@@ -100,10 +100,7 @@ async def running_controller(
         "namespace": NAMESPACE,
         "policy": policy,
         "runtime_class": "nvidia",
-        "card_command": CARD,
         "kubeconfig": str(node.api.kubeconfig()),
-        "instance": name,
-        "lease_s": "1",
         **more,
     }
     kind = ServerKind(
@@ -111,7 +108,7 @@ async def running_controller(
         scheme="http",
         ready=READY,
         program=lambda: Path(sys.executable),
-        arguments=lambda *_: program_of("placer.pool")[1:],
+        arguments=lambda *_: part_with("placer.pool", f"placer.pool.reservations.CARD={CARD}"),
         environment={f"PLIMSOLL_POOL_{key.upper()}": value for key, value in settings.items()},
     )
     async with running(kind, node.directory / name) as server:
