@@ -52,6 +52,10 @@ class _RefusedError(Exception):
     """Alertmanager did not take the alerts, or could not be asked."""
 
 
+RESEND_S: Final = 60.0
+"""Seconds after which an alert that fires is sent again. Each sending is good for four times as long."""
+
+
 class Sender:
     """The way to one Alertmanager. `run` it as a task.
 
@@ -65,7 +69,7 @@ class Sender:
     def __init__(self, url: str, settings: Settings, labels: Mapping[str, str]) -> None:
         """Send to `url`, with `labels` beside each alert's own."""
         self.url = shown_url(url)
-        self.delivery = Delivery(settings.resend_s)
+        self.delivery = Delivery(RESEND_S)
         self.posts = self.failures = 0
         self.is_up: bool | None = None
         self._target = url + PATH

@@ -43,9 +43,6 @@ class Settings:
         labels: further labels of every alert, as `cluster=west,team=gpu`.
         runbook_url: the address at which the folder docs/runbooks, with the alerts' pages, is served. Each alert's
             annotation `runbook_url` is that of its page; empty: the page's path in the project's tree.
-        resend_s: alerts that fire are sent again at this interval. Alertmanager ends an alert that it was not sent
-            for four intervals.
-        forget_s: a node that has been silent for this long has left the cluster: its alerts end.
         ca: PEM file of the authorities of Alertmanager's certificate; empty: those of the system.
         certificate, key: PEM files of this client's certificate and its key; empty: none is shown.
         user: the user for basic authentication; empty: none.
@@ -60,8 +57,6 @@ class Settings:
     kinds: str = ""
     labels: str = ""
     runbook_url: str = ""
-    resend_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
-    forget_s: Annotated[float, Meta(ge=60)] = 24 * 3600.0
     ca: str = ""
     certificate: str = ""
     key: str = ""
@@ -104,7 +99,7 @@ class Given:
 
     def book(self) -> AlertBook:
         """An empty book for the wanted alerts."""
-        return AlertBook(_kinds(self.settings.kinds), self.settings.forget_s)
+        return AlertBook(_kinds(self.settings.kinds))
 
 
 def load(environment: Mapping[str, str]) -> Given:

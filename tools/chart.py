@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tools.chart_schema import rules, with_forms, written
+from tools.chart_schema import with_forms, written
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEPLOY: Final = ROOT / "deploy"
@@ -95,11 +95,8 @@ def _tidy(text: str) -> str:
 
 
 def of_chart() -> dict[Path, str]:
-    """The generated files of the chart itself, which it needs to render anything."""
-    return {
-        SCHEMA: written(with_forms(json.loads(SCHEMA.read_text()))) + "\n",
-        CHART / "templates" / "_settings.tpl": rules(),
-    }
+    """The generated file of the chart itself, which it needs to render anything."""
+    return {SCHEMA: written(with_forms(json.loads(SCHEMA.read_text()))) + "\n"}
 
 
 def outputs() -> dict[Path, str]:

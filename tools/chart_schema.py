@@ -4,7 +4,6 @@ The schema is written by hand but for these forms: ranges, patterns and words of
 part by an environment variable. So Helm refuses, by the value's name, what would end the part at its start.
 """
 
-import dataclasses
 import enum
 import json
 import re
@@ -79,19 +78,6 @@ _TYPES: Final[Mapping[type, Form]] = {
 }
 """Values files often quote what becomes an environment variable. The range holds for numbers without quotes alone."""
 
-_RULES: Final = {
-    "webhook": placer.webhook.settings.RULES,
-}
-
-_TEMPLATE: Final = """\
-{{/* Written by `python -m tools.chart` from the settings' own rules: refusals.yaml reads them. */}}
-{{- define "plimsoll.rulesOfSettings" -}}
-[
-%s
-]
-{{- end -}}
-"""
-
 WIDTH: Final = 120
 
 
@@ -120,18 +106,6 @@ def with_forms(schema: Form) -> Form:
 
 def _list(types: str | list[str]) -> list[str]:
     return [types] if isinstance(types, str) else types
-
-
-def rules() -> str:
-    """The template with the rules about two settings of a part, and with the defaults of both."""
-    lines = []
-    for part, of_part in _RULES.items():
-        defaults = {one.name: one.default for one in dataclasses.fields(PARTS[part])}
-        for rule in of_part:
-            fields = (rule.field, rule.other)
-            given = {"part": part, "field": rule.field, "other": rule.other, "factor": rule.factor}
-            lines.append("  " + json.dumps(given | {"defaults": {name: defaults[name] for name in fields}}))
-    return _TEMPLATE % ",\n".join(lines)
 
 
 def form_of(part: str, name: str) -> Form:

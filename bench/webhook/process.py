@@ -16,7 +16,7 @@ from placer.webhook.settings import PREFIX
 from tests.servers.control_plane import ControlPlane
 
 PATIENCE_S: Final = 60.0
-SECRET: Final = "/api/v1/namespaces/default/secrets/plimsoll-webhook-certificates"  # noqa: S105 - a path
+SECRET: Final = "/api/v1/namespaces/kube-system/secrets/plimsoll-webhook-certificates"  # noqa: S105 - a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,6 @@ async def webhook(plane: ControlPlane, api: aiohttp.ClientSession, **further: st
     """Run the webhook as a process until the context ends, with `further` settings in lower case."""
     settings = {
         "KUBECONFIG": str(plane.kubeconfig()),
-        "NAMESPACE": "default",
         "NAMES": "127.0.0.1",
         "PORT": "0",
         "HAMI": "true",

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import secrets
+import socket
 from typing import Final
 
 from placer.pool.controller import Controller
@@ -23,6 +24,14 @@ from plimsoll.part.web import serving_health
 
 GRACE_S: Final = 5.0
 """Seconds without a live watch, or without an answer about the Lease, after which the controller is not ready."""
+
+LEASE: Final = "plimsoll-pool"
+"""The Lease, in the pool's namespace, of the controller that acts; the chart's rights name it."""
+LEASE_S: Final = 3
+"""Whole seconds for which the Lease is good."""
+
+ACQUIRE_S: Final = 120.0
+"""Seconds in which a reservation must name its GPU; then it is made anew. Pulling its image counts."""
 
 log = get_logger()
 
@@ -50,9 +59,9 @@ async def _serve(settings: Settings) -> None:
         lease = Lease(
             transport,
             settings.namespace,
-            settings.lease_name,
-            f"{settings.instance}-{secrets.token_hex(8)}",
-            LeaseTiming(settings.lease_s),
+            LEASE,
+            f"{socket.gethostname()}-{secrets.token_hex(8)}",
+            LeaseTiming(LEASE_S),
             on_failure=metrics.write_failures.inc,
         )
         metrics.leader.set_function(lease.is_held)
@@ -69,8 +78,8 @@ async def _serve(settings: Settings) -> None:
 
 
 def _controller(settings: Settings, transport: Transport, lease: Lease, metrics: PoolMetrics) -> Controller:
-    planner = Planner(release_policy_of(PREFIX + "POLICY", settings.policy), settings.acquire_s)
-    events = EventRecorder(transport, settings.namespace, settings.instance)
+    planner = Planner(release_policy_of(PREFIX + "POLICY", settings.policy), ACQUIRE_S)
+    events = EventRecorder(transport, settings.namespace, socket.gethostname())
     return Controller(transport, lease, settings.template, planner, events, metrics)
 
 

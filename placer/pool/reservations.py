@@ -37,7 +37,6 @@ class Template:
         pull_secrets: the names of Secrets.
         runtime_class: the runtime class that brings GPUs into containers; empty: the node's default.
         priority_class: above that of native pods, which else would displace reservations; empty: none.
-        card: the command that writes the UUID of its only GPU to `/dev/termination-log`.
     """
 
     namespace: str
@@ -46,7 +45,6 @@ class Template:
     pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
     priority_class: str = ""
-    card: tuple[str, ...] = CARD
 
     def pod(self, name: str, node: NodeName) -> dict[str, object]:
         """The manifest of a reservation on a node."""
@@ -75,7 +73,7 @@ class Template:
                 "runAsGroup": 65532,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "initContainers": [self._container(CARD_CONTAINER, self.card)],
+            "initContainers": [self._container(CARD_CONTAINER, CARD)],
             # The kubelet lists devices by names and not by uids, and a later pod may have this pod's name.
             "containers": [self._container(f"hold-{secrets.token_hex(4)}", HOLD)],
         }

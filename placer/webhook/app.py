@@ -8,19 +8,34 @@ import asyncio
 import contextlib
 import gc
 import time
+from typing import Final
 
 from placer.core.policies import listed_policies
 from placer.webhook.authority import Authority, CertificateObjects
 from placer.webhook.core.generations import CertificateTiming
 from placer.webhook.metrics import WebhookMetrics
 from placer.webhook.server import Certificates, serving_reviews
-from placer.webhook.settings import PREFIX, SETTLE_CHECKS, Settings, rules_of, words
+from placer.webhook.settings import PREFIX, Settings, rules_of, words
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.kubeconfig import own_namespace
 from plimsoll.part.ending import tasks_until
 from plimsoll.part.log import get_logger
 from plimsoll.part.web import serving_health
+
+SERVICE: Final = "plimsoll-webhook"
+"""The Service by which the API server reaches the webhook; the certificate is for it."""
+SECRET: Final = "plimsoll-webhook-certificates"  # noqa: S105 - a name
+"""The Secret in which all replicas keep the certificates; the chart's rights name it."""
+CONFIGURATIONS: Final = ("plimsoll-webhook", "plimsoll-webhook-dialects")
+"""The MutatingWebhookConfigurations that get the CA bundle; one that does not exist is left out."""
+
+LIFE_S: Final = 90 * 24 * 3600.0
+"""Seconds for which a certificate is valid; the next is made after two thirds of it."""
+CHECK_S: Final = 60.0
+"""Seconds between two readings of Secret and configurations."""
+SETTLE_CHECKS: Final = 10
+"""A new bundle counts as known everywhere after this many rounds: each replica has then read it several times."""
 
 log = get_logger()
 
@@ -43,16 +58,14 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 async def _serve(settings: Settings) -> None:
     metrics = WebhookMetrics()
     certificates = Certificates(metrics.certificates)
-    namespace = settings.namespace or await asyncio.to_thread(own_namespace)
+    namespace = await asyncio.to_thread(own_namespace)
     async with contextlib.AsyncExitStack() as stack:
         transport = await stack.enter_async_context(connect(kubeconfig_path(settings.kubeconfig)))
         authority = Authority(
             transport,
-            CertificateObjects(
-                namespace, settings.secret, words(settings.configurations), _names(settings, namespace)
-            ),
-            CertificateTiming(settings.certificate_life_s, SETTLE_CHECKS * settings.check_s),
-            settings.check_s,
+            CertificateObjects(namespace, SECRET, CONFIGURATIONS, _names(settings, namespace)),
+            CertificateTiming(LIFE_S, SETTLE_CHECKS * CHECK_S),
+            CHECK_S,
             time.time,
             certificates.serve,
             metrics.certificates.failures.inc,
@@ -70,16 +83,16 @@ async def _answer(settings: Settings, metrics: WebhookMetrics, certificates: Cer
     rules = rules_of(settings)
     await asyncio.to_thread(listed_policies)
     async with serving_reviews(
-        rules, metrics.reviews, certificates, settings.address, settings.port, PREFIX + "PORT"
+        rules, metrics.reviews, certificates, settings.http_address, settings.port, PREFIX + "PORT"
     ) as port:
         # The Kubernetes client alone has 100 000 objects. Without this, each collection of them would stop all
         # reviews for some 50 ms.
         gc.collect()
         gc.freeze()
-        log.info("webhook ready", address=settings.address, port=port)
+        log.info("webhook ready", address=settings.http_address, port=port)
         await asyncio.Event().wait()
 
 
 def _names(settings: Settings, namespace: str) -> frozenset[str]:
-    service = f"{settings.service}.{namespace}.svc"
+    service = f"{SERVICE}.{namespace}.svc"
     return frozenset({service, *words(settings.names)})

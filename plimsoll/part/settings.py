@@ -34,36 +34,6 @@ _OPTIONS: Final = re.compile(r"\?.*$")
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NotBelow:
-    """A rule of two settings, which the chart's templates check as well (`tools.chart_schema`).
-
-    Attributes:
-        prefix: the beginning of the variables' names.
-        field: the setting that must be large enough.
-        other: the setting by which it is measured.
-        factor: it must be at least this many times the other.
-    """
-
-    prefix: str
-    field: str
-    other: str
-    factor: int = 1
-
-    def __call__(self, given: object) -> None:
-        """Check a part's settings.
-
-        Raises:
-            InputError: the setting is too small beside the other.
-        """
-        value, least = getattr(given, self.field), self.factor * getattr(given, self.other)
-        if value < least:
-            other = f"{self.prefix}{self.other.upper()} ({getattr(given, self.other):g})"
-            problem = f"is less than {f'{self.factor} times ' if self.factor > 1 else ''}{other}"
-            remedy = f"give at least {least:.12g}, or lower the other"
-            raise InputError(self.prefix + self.field.upper(), value, problem, remedy)
-
-
 def load(
     kind: type[T],
     environment: Mapping[str, str],

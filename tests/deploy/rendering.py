@@ -26,7 +26,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     },
     "extender": {"enabled": True, "tlsSecret": "extender-tls"},
     "pool": {"enabled": True, "policy": "hybrid(1, 300)"},
-    "alerts": {"enabled": True, "alertmanagerUrl": "http://am:9093", "settings": {"resend_s": 30}},
+    "alerts": {"enabled": True, "alertmanagerUrl": "http://am:9093", "settings": {"labels": "cluster=west"}},
     "webhook": {
         "url": "https://192.0.2.2:8443/review",
         "dialects": {"hami": True, "gpushare": "GiB", "kai": True},

@@ -93,7 +93,7 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
     bus = {"PLIMSOLL_NATS_URL"} if part == "alerts" else set()  # that of all parts, with their prefix
     assert {name.removeprefix(prefix).lower() for name in given.keys() - bus} <= fields(part)
     made_up = {"PLIMSOLL_NODE": "n1", "PLIMSOLL_INSTANCE": "p1", "PLIMSOLL_NATS_URL": "nats://h:4222"}
-    made_up |= {"PLIMSOLL_BROKER_NODE": "n1", "PLIMSOLL_POOL_INSTANCE": "p1"}
+    made_up |= {"PLIMSOLL_BROKER_NODE": "n1"}
     made_up |= {"PLIMSOLL_HTTP_HOST": "10.0.0.1"}
     known = {name: value if isinstance(value, str) else made_up[name] for name, value in given.items()}
     if part == "broker":
@@ -125,10 +125,10 @@ def test_every_setting_can_be_given(part: str) -> None:
     } - {setting for values in CASES.values() for setting in values.get(part, {}).get("settings", {})}
     needless = {
         "placer": {"lease_namespace", "control_socket", "local_nodes"},
-        "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
+        "webhook": {"kubeconfig"},
         "monitor": set(),
         "broker": {"measure", "users_lock"},
-        "pool": {"kubeconfig", "lease_name", "card_command"},
+        "pool": {"kubeconfig"},
         "alerts": set(),
     }[part]
     assert offered == fields(part) - given - needless

@@ -108,10 +108,6 @@ def test_a_value_of_another_form_is_refused(values: Object, text: str) -> None:
             'placer.tokenSecret: "s" would protect nothing with placer.auth=kubernetes',
         ),
         (
-            {"webhook": {"settings": {"certificate_life_s": 5999}}},
-            "webhook.settings.certificate_life_s: 5999 is less than 100 times check_s (60); give at least 6000",
-        ),
-        (
             {
                 "placer": {"replicas": 1},
                 "extender": {"enabled": True, "tlsSecret": "s", "schedulers": ["plimsoll"]},

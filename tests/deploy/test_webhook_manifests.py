@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from placer.webhook.settings import Settings
+from placer.webhook.app import CONFIGURATIONS, SECRET, SERVICE
 from plimsoll.dialects import Json
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import pod_manifest
@@ -64,16 +64,15 @@ async def test_the_files_apply_and_their_pods_are_admitted(
     assert policies == {"gpus": "Fail", "others": "Ignore", "annotations": "Ignore", "debugging": "Fail"}
 
 
-def test_names_are_those_of_the_settings() -> None:
-    """The rights name the Secret and the configurations of the defaults, and the Service is the certificate's."""
+def test_names_are_those_of_the_code() -> None:
+    """The rights name the Secret and the configurations of the code, and the Service is the certificate's."""
     objects = list(yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text()))
     objects += yaml.safe_load_all((DEPLOY / "webhook-dialects.yaml").read_text())
-    defaults = Settings()
     named = {
         name for one in objects for rule in one.get("rules", ()) for name in rule.get("resourceNames", ())
     }
-    assert named == {defaults.secret, *defaults.configurations.split(",")}
+    assert named == {SECRET, *CONFIGURATIONS}
     hooks = [one for one in objects if one["kind"] == "MutatingWebhookConfiguration"]
-    assert {one["metadata"]["name"] for one in hooks} == set(defaults.configurations.split(","))
+    assert {one["metadata"]["name"] for one in hooks} == set(CONFIGURATIONS)
     services = {webhook["clientConfig"]["service"]["name"] for one in hooks for webhook in one["webhooks"]}
-    assert services == {defaults.service}
+    assert services == {SERVICE}

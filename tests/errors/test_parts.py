@@ -70,9 +70,9 @@ async def test_a_command_whose_broker_refuses_to_start_ends_with_its_words(tmp_p
     assert code == 2
     [line] = errors.splitlines()
     assert line.startswith(
-        "plimsoll run: the private broker refused to start: PLIMSOLL_BROKER_MEASURE: 'perhaps'"
+        "plimsoll run: the private broker refused to start: PLIMSOLL_BROKER_WAIT_LONGEST_S: '0'"
     )
-    assert "PLIMSOLL_BROKER_WAIT_LONGEST_S: '0'" in line
+    assert "PLIMSOLL_BROKER_MEASURE: 'perhaps'" in line
     assert str(tmp_path / "private-broker.log") in line
 
 

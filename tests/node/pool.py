@@ -3,11 +3,12 @@
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, part_kind, running
+from tests.constants import part_with
 from tests.node import device_plugin
 from tests.node.driver import UUIDS
 from tests.node.images import PROGRAM
@@ -19,7 +20,7 @@ from tests.servers.waiting import until
 NAMESPACE: Final = "plimsoll-pool"
 READY: Final = "pool ready"
 # The tests' own image has no Python. The program of Plimsoll's image is tested by itself.
-CARD: Final = "sh -c 'echo -n $NVIDIA_VISIBLE_DEVICES > /dev/termination-log'"
+CARD: Final = ("sh", "-c", "echo -n $NVIDIA_VISIBLE_DEVICES > /dev/termination-log")
 RESERVATION: Final = "pool.plimsoll.dev/reservation=true"
 GPU: Final = "pool.plimsoll.dev/gpu"
 
@@ -99,14 +100,14 @@ async def running_controller(
         "namespace": NAMESPACE,
         "policy": policy,
         "runtime_class": "nvidia",
-        "card_command": CARD,
         "kubeconfig": str(node.api.kubeconfig()),
-        "instance": name,
-        "lease_s": "1",
         **more,
     }
     pool_settings = {f"POOL_{key}": value for key, value in settings.items()}
-    kind = part_kind(name, "placer.pool", READY, pool_settings)
+    kind = replace(
+        part_kind(name, "placer.pool", READY, pool_settings),
+        arguments=lambda *_: part_with("placer.pool", f"placer.pool.reservations.CARD={CARD}"),
+    )
     async with running(kind, node.directory / name) as server:
         yield server
 

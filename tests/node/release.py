@@ -146,7 +146,6 @@ def node_values(node: Node, nats: EmbeddedServer, valkey: EmbeddedServer) -> dic
             "hostNetwork": True,
             "port": WEBHOOK_PORT,
             "url": f"https://{NODE_IP}:{WEBHOOK_PORT}/review",
-            "settings": {"check_s": "1", "certificate_life_s": "3600"},
         },
         "monitor": {"settings": {"reconcile_s": "1", "heartbeat_s": "5"}},
     }

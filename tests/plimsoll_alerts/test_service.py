@@ -17,6 +17,7 @@ from nats.aio.client import Client
 
 from plimsoll.bus.stream import Stream
 from plimsoll.part.web import serving_tcp
+from plimsoll_alerts import alertmanager as sending
 from plimsoll_alerts.app import run
 from plimsoll_alerts.settings import load
 from plimsoll_cli.demo.servers import EmbeddedServer
@@ -38,10 +39,16 @@ async def manager(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Firing alerts are sent again each second."""
+    monkeypatch.setattr(sending, "RESEND_S", 1.0)
+
+
 @contextlib.asynccontextmanager
 async def service(nats_url: str, *managers: str, **settings: str) -> AsyncIterator[asyncio.Event]:
-    """The service until the context ends; it sends firing alerts again each second."""
-    own = {"alertmanager_url": ",".join(managers), "resend_s": "1"} | settings
+    """The service until the context ends."""
+    own = {"alertmanager_url": ",".join(managers)} | settings
     named = {f"PLIMSOLL_ALERTS_{name.upper()}": value for name, value in own.items()}
     stop = asyncio.Event()
     given = await asyncio.to_thread(load, {"PLIMSOLL_NATS_URL": nats_url, **named})

@@ -52,7 +52,7 @@ def test_all_alerts_are_the_default() -> None:
             {"token_file": "/dev/null", "user": "a", "password_file": "/dev/null"},
             "TOKEN_FILE: '/dev/null' is a second identity",
         ),
-        ({"resent_s": "9"}, "RESENT_S: .* did you mean PLIMSOLL_ALERTS_RESEND_S"),
+        ({"label": "a=b"}, "LABEL: .* did you mean PLIMSOLL_ALERTS_LABELS"),
     ],
 )
 def test_what_cannot_work_is_refused(own: dict[str, str], said: str) -> None:

@@ -175,7 +175,7 @@ async def test_the_charts_rights_are_enough_and_needed(scene: Scene) -> None:
 @pytest.mark.parametrize("version", ["1.32", "1.36"])
 def test_a_reservation_is_a_pod_that_kubernetes_knows(version: str) -> None:
     """Without an unknown field, with a GPU for each container, and with nothing that `restricted` forbids."""
-    template = Template("pool", "image", "Never", ("secret",), "nvidia", "plimsoll", ("sh", "-c", "true"))
+    template = Template("pool", "image", "Never", ("secret",), "nvidia", "plimsoll")
     pod: Object = template.pod("gpu-0.n1", NodeName("n1"))
     kubernetes_validate.validate(pod, version, strict=True)
     for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):

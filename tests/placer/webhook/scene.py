@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import pytest
 import yaml
 
+from placer.webhook import app
 from placer.webhook.app import run
 from placer.webhook.settings import Settings
 from plimsoll.dialects import Json
@@ -79,6 +81,8 @@ async def scene(
     *,
     files: Sequence[str] = ("webhook.yaml",),
     runs: bool = True,
+    check_s: float = 0.2,
+    life_s: float = 3600.0,
     **settings: Any,  # noqa: ANN401 - any field of Settings
 ) -> AsyncIterator[Scene]:
     """Run a webhook, with the shipped rights and configurations, until the context ends.
@@ -88,6 +92,8 @@ async def scene(
         namespace: a namespace to serve; others are untouched.
         files: the files of `deploy/` whose configurations are applied.
         runs: False gives ports on which nothing listens.
+        check_s: seconds between two readings of the certificates.
+        life_s: seconds for which a certificate is valid.
         settings: fields of `Settings`.
     """
     mark = uuid.uuid4().hex[:8]
@@ -108,17 +114,18 @@ async def scene(
             port=ports[0],
             http_port=ports[1],
             kubeconfig=str(api.kubeconfig(USER)),
-            namespace=own,
             names="127.0.0.1",
-            check_s=0.2,
-            certificate_life_s=3600,
         )
         if not runs:
             yield found
             return
-        async with running(dataclasses.replace(given, **settings)):
-            await until(lambda: _trusts(found))
-            yield found
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(app, "own_namespace", lambda: own)
+            patch.setattr(app, "CHECK_S", check_s)
+            patch.setattr(app, "LIFE_S", life_s)
+            async with running(dataclasses.replace(given, **settings)):
+                await until(lambda: _trusts(found))
+                yield found
     finally:
         for name in found.names:
             await api.call("DELETE", f"{ADMISSION}/{name}")

@@ -139,7 +139,7 @@ that later than it does otherwise."""
 @pytest.mark.slow
 async def test_certificates_change_under_load_without_a_refusal(apiserver: ApiServer, namespace: str) -> None:
     """The API server calls the webhook all the while that its certificate changes, and no call fails."""
-    async with scene(apiserver, namespace, check_s=CHECK_S, certificate_life_s=30) as running_scene:
+    async with scene(apiserver, namespace, check_s=CHECK_S, life_s=30.0) as running_scene:
         seen = [await peer_certificate(running_scene.port)]
 
         async def changed() -> bool:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from placer.webhook.settings import PREFIX
+from tests.constants import part_with
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import PATIENCE_S, until
 
@@ -14,14 +15,16 @@ async def test_the_process_starts_and_ends(apiserver: ApiServer, namespace: str)
     """It makes its Secret, logs its port, waits for its configuration, and ends with 0 on SIGTERM."""
     settings = {
         "KUBECONFIG": str(apiserver.kubeconfig()),
-        "NAMESPACE": namespace,
         "NAMES": "127.0.0.1",
         "PORT": "0",
         "HTTP_PORT": "0",
     }
     environment = {"PATH": os.environ["PATH"], **{PREFIX + name: value for name, value in settings.items()}}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "placer.webhook", env=environment, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        *part_with("placer.webhook", f"placer.webhook.app.own_namespace=lambda: {namespace!r}"),
+        env=environment,
+        stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     try:

@@ -1,13 +1,12 @@
 """Tracks from readings of the emulator's book, and settings by their names."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 import pytest
 
 from bench.hook.share.shared_node import settings_of, track_of
 from bench.hook.share.tenants import Json, NoAnswerError
-from hook.broker.settings import Settings
+from tests.hook.broker.conftest import CONSTANTS
 
 
 def _line(time_ns: int, busy_ns: Mapping[int, int]) -> Json:
@@ -39,9 +38,9 @@ def test_without_a_book_the_tenants_own_sum_counts() -> None:
     assert (track.times_ns, track.busy_ns) == ((0, 10), (0, 5))
 
 
-def test_a_quantum_is_given_by_settings_that_the_broker_has() -> None:
-    """A quantum is set through settings that the broker has, as the broker would ignore an unknown name."""
+def test_a_quantum_is_given_by_a_constant_that_the_broker_has() -> None:
+    """A quantum is set through a constant that the broker has."""
     assert settings_of(None) == {}
     given = settings_of(20)
     assert given
-    assert set(given) <= {field.name for field in fields(Settings)}
+    assert set(given) <= CONSTANTS.keys()
