@@ -150,7 +150,7 @@ gpu: native ## what only a real GPU can show; fails where there is none
 
 # Folders of C, and Python packages, in which no files may depend on each other in a circle.
 WITHOUT_CIRCLES := hook/lib emulator bench/hook/share/task
-PACKAGES := plimsoll monitor placer solo hook simulator
+PACKAGES := plimsoll plimsoll_cli plimsoll_alerts monitor placer solo hook simulator
 
 .PHONY: check
 check: native ## format, lint, types, import contracts, circles among files, spelling, documents

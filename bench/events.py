@@ -22,11 +22,11 @@ import redis.asyncio as redis
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
 
 STARTS: Final = 60
 LOOK_S: Final = 0.0002
@@ -91,9 +91,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="plimsoll-events-") as folder:
         async with LocalCluster(Path(folder), (node,)) as cluster:
             await cluster.placer(
-                kubernetes="off",
                 local_nodes=str(await cluster.write_local_nodes()),
-                hook_library=str(HOOK_LIBRARY),
             )
             async with (
                 BrokerClient(cluster.broker_root(NODE)) as broker,

@@ -2,7 +2,7 @@
 
 The kubelet keeps resources that others write there, and copies them to allocatable. What always holds: only our three
 resources are written, and only when the node does not show them with their present amounts. A node object that was
-deleted and made again gets them within `advertise_s`. A node whose label opts out loses them as soon. They are
+deleted and made again gets them within `CHECK_S`. A node whose label opts out loses them as soon. They are
 removed there and not set to 0: a kubelet that starts again refuses pods for what its node shows too little of, and
 ignores what it does not show.
 """
@@ -24,6 +24,9 @@ from plimsoll.kube.transport import ApiError, PatchKind, Transport
 from plimsoll.part.errors import InputError
 from plimsoll.part.log import get_logger
 from plimsoll.quantity import parse_whole
+
+CHECK_S: Final = 60.0
+"""Seconds between checks that the node still shows its resources. A change of its GPUs is advertised at once."""
 
 RETRY_S: Final = 5.0
 """After a refused or failed request, and while the node is not registered yet."""
@@ -79,7 +82,7 @@ class Advertiser:
             node = msgspec.json.decode(await transport.get(self._path), type=Node)
             self._labels_read(node.metadata.labels or {})
             status = node.status
-            is_off = opt_out_of(node.metadata.labels, self._settings.opt_out_label) is not None
+            is_off = opt_out_of(node.metadata.labels) is not None
             if lacks := self._shown(status) if is_off else self._lacks(offered, status):
                 await transport.patch(f"{self._path}/status", {"status": lacks}, PatchKind.MERGE)
                 log.info("withdrawn" if is_off else "advertised", node=self._settings.node, **lacks)
@@ -87,24 +90,16 @@ class Advertiser:
             self._troubled(str(error))
             return RETRY_S
         self._trouble = ""
-        return self._settings.advertise_s
+        return CHECK_S
 
     def _shown(self, status: NodeStatus) -> dict[str, dict[str, None]]:
         """The patch that removes our resources; empty where the node shows none."""
-        shown = {"capacity": status.capacity}
-        if self._settings.advertise_allocatable:
-            shown["allocatable"] = status.allocatable
-        ours: dict[str, dict[str, None]] = {
-            name: dict.fromkeys(one for one in RESOURCES if one in (given or {}))
-            for name, given in shown.items()
-        }
-        return {name: resources for name, resources in ours.items() if resources}
+        ours: dict[str, None] = dict.fromkeys(one for one in RESOURCES if one in (status.capacity or {}))
+        return {"capacity": ours} if ours else {}
 
     def _lacks(self, offered: Mapping[str, str], status: NodeStatus) -> dict[str, dict[str, str]]:
-        lacks = {"capacity": missing(offered, status.capacity or {})}
-        if self._settings.advertise_allocatable:
-            lacks["allocatable"] = missing(offered, status.allocatable or {})
-        return {name: quantities for name, quantities in lacks.items() if quantities}
+        lacks = missing(offered, status.capacity or {})
+        return {"capacity": lacks} if lacks else {}
 
     def _troubled(self, what: str) -> None:
         if what != self._trouble:

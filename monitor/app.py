@@ -52,9 +52,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             within a group if a running task found it out.
     """
     directory = Path(settings.state_dir)
-    store = await open_store(
-        directory, settings.outbox_age_s
-    )  # first: it keeps a second monitor from taking an epoch
+    # The store comes first: it keeps a second monitor from taking an epoch.
+    store = await open_store(directory, settings.stream_max_age_s)
     try:
         booted = await asyncio.to_thread(boot_id)
         identity = Identity(booted, await asyncio.to_thread(next_epoch, directory))
@@ -80,8 +79,8 @@ class _Parts:
         self.acknowledger = Acknowledger(root)
         self.sampler = Sampler(self._sample_came, self.metrics.driver_called)
         self.observer = Observer(settings, identity, store, self.sampler, self._listeners())
-        self.glances = Glances(self.sampler, settings.glance_s, settings.tolerance_bytes, self.observer.wake)
-        self.measurer = Measurer(root, settings.broker_away_s, self.observer.set_broker_presence)
+        self.glances = Glances(self.sampler, self.observer.wake)
+        self.measurer = Measurer(root, self.observer.set_broker_presence)
         self.messages = subscribed(root, Subscribe(memory=True))
         self.xids = XidListener(self.observer.xid_seen)
 

@@ -59,6 +59,11 @@ class Acknowledger:
             await self._client.close()
 
 
+AWAY_S: Final = 10.0
+"""A broker that takes no measurement for this long counts as away. `limit.unenforced` events then name its hooked
+tasks."""
+
+
 class Measurer:
     """Sends NVML's measurements to the broker. `run` it as a task, and call `send` after each round.
 
@@ -67,15 +72,14 @@ class Measurer:
     attempt a second to open its socket.
     """
 
-    def __init__(self, root: Path, away_s: float, presence: Callable[[bool], None]) -> None:
+    def __init__(self, root: Path, presence: Callable[[bool], None]) -> None:
         """Begin.
 
         Args:
             root: the broker's root directory.
-            away_s: the broker counts as away once it has taken no measurement for this long.
             presence: called after each attempt, with whether the broker is there.
         """
-        self._client = BrokerClient(root, timeout_s=away_s)
+        self._client = BrokerClient(root, timeout_s=AWAY_S)
         self._presence = presence
         self._newest: Measured | None = None
         self._health: tuple[GpuHealth, ...] = ()

@@ -7,10 +7,15 @@ sample.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
+from monitor.core.lifecycle import TOLERANCE_BYTES
 from monitor.sampler import Sampler
 from plimsoll.ids import GpuUuid
 from plimsoll.nvml.readings import NvmlAwayError
+
+GLANCE_S: Final = 1.0
+"""Seconds between two glances: the start of a process without the library is found within this time."""
 
 
 class Glances:
@@ -18,24 +23,18 @@ class Glances:
 
     Args:
         sampler: reads the driver.
-        every_s: seconds between two glances.
-        tolerance_bytes: a smaller or equal change of memory counts as none.
         changed: called after a glance that found a change.
     """
 
-    def __init__(
-        self, sampler: Sampler, every_s: float, tolerance_bytes: int, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, sampler: Sampler, changed: Callable[[], None]) -> None:
         self._sampler = sampler
-        self._every_s = every_s
-        self._tolerance_bytes = tolerance_bytes
         self._changed = changed
         self._known: dict[GpuUuid, int] = {}
 
     async def run(self) -> None:
         """Glance for ever. A driver that does not answer is the sampler's to report."""
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(GLANCE_S)
             try:
                 used_bytes = await self._sampler.used_bytes()
             except NvmlAwayError:
@@ -47,5 +46,5 @@ class Glances:
     def _has_moved(self, used_bytes: Mapping[GpuUuid, int]) -> bool:
         """Whether memory is another than at the last change; so a slow drift adds up to a change."""
         return used_bytes.keys() != self._known.keys() or any(
-            abs(now - self._known[gpu]) > self._tolerance_bytes for gpu, now in used_bytes.items()
+            abs(now - self._known[gpu]) > TOLERANCE_BYTES for gpu, now in used_bytes.items()
         )

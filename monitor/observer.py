@@ -24,8 +24,9 @@ import msgspec
 from monitor.announcement_queue import AnnouncementQueue
 from monitor.core import conditions, lifecycle, node_state
 from monitor.core import tasks as table
-from monitor.core.conditions import ConditionChanges, Conditions
-from monitor.core.lifecycle import TaskKey
+from monitor.core.conditions import ConditionChanges, ConditionRules, Conditions
+from monitor.core.lifecycle import LoadingRules, TaskKey
+from monitor.core.node_state import Thresholds
 from monitor.core.observation import (
     JOURNAL_START,
     Findings,
@@ -63,6 +64,15 @@ XIDS_MAX: Final = 1024  # XID errors that wait for a round
 
 STORE_RETRY_S: Final = 1.0
 
+SAMPLE_S: Final = 0.1
+"""Seconds between samples while a task loads: they date `loaded` to a tenth of the settle time, at 1 % of a core."""
+
+NVML_RETRY_S: Final = 10.0
+"""Seconds between attempts to reach a driver that is not there."""
+
+LOADING: Final = LoadingRules()
+CONDITIONS: Final = ConditionRules()
+
 log = get_logger()
 
 
@@ -89,9 +99,9 @@ class Observer:
         self._tasks = Tasks()
         self._gpus: tuple[Gpu, ...] = ()
         self._readings = GpuReadings(settings.idle_period_s, self._slow_s)
-        self._pace = Pace(settings.sample_ms / 1000, self._slow_s, settings.loading_rules)
+        self._pace = Pace(SAMPLE_S, self._slow_s, LOADING)
         self._position: JournalPosition = JOURNAL_START
-        self._reports = Reports(NodeName(settings.node), identity, settings.thresholds)
+        self._reports = Reports(NodeName(settings.node), identity, Thresholds(settings.heartbeat_s))
         self._informer = Informer(NodeName(settings.node), settings.heartbeat_s, sampler, self._wakened.set)
         self._foreign = ForeignNaming(NodeName(settings.node))
         self._troubles = Troubles()
@@ -229,10 +239,10 @@ class Observer:
         xids = tuple(self._xids)
         observation, sample = await self._observe()
         now_s, time_text = time.monotonic(), rfc3339(datetime.now(UTC))
-        findings = observe(self._tasks, self._position, observation, now_s, self._settings.loading_rules)
+        findings = observe(self._tasks, self._position, observation, now_s, LOADING)
         gpus = self._gpus_after(findings)
         view = driver_view(sample, xids, now_s, time_text)
-        found, changes = conditions.update(self._conditions, view, gpus, self._settings.condition_rules)
+        found, changes = conditions.update(self._conditions, view, gpus, CONDITIONS)
         state_waits = self._store.state_waits
         batch = self._reports.batch(
             findings, gpus, now_s, time_text, state_waits=state_waits, changes=changes
@@ -377,15 +387,13 @@ class Observer:
         return min(self._settings.reconcile_s, self._settings.idle_period_s)
 
     def _next_s(self, now_s: float, sample: NodeSample | None) -> float:
-        heartbeat_s = max(
-            self._reports.last_s + self._settings.heartbeat_s, now_s + self._settings.sample_ms / 1000
-        )
+        heartbeat_s = max(self._reports.last_s + self._settings.heartbeat_s, now_s + SAMPLE_S)
         if sample is not None:
             self._pace.sampled(self._tasks, now_s)
             return min(self._pace.next_s(self._tasks, now_s), heartbeat_s)
         if self._sampler.is_busy:
             return heartbeat_s  # the answer wakes the loop
-        return now_s + (self._settings.nvml_retry_s if self._readings.is_away else self._wait_s(now_s))
+        return now_s + (NVML_RETRY_S if self._readings.is_away else self._wait_s(now_s))
 
     def _wait_s(self, now_s: float) -> float:
         """How long the next sample must wait, in seconds."""

@@ -4,30 +4,22 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta
 
-from monitor.core.conditions import ConditionRules
-from monitor.core.lifecycle import LoadingRules
-from monitor.core.node_state import Thresholds
-from monitor.core.pressure import PressureRules
 from plimsoll.broker.wire import SYSTEM_ROOT
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
-from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.events import SLOWEST_HEARTBEAT_S
-from plimsoll.gpu_health import HOLD_S
 from plimsoll.ids import NODE_PATTERN
 from plimsoll.kube.kubeconfig import check_kubeconfig
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import PREFIX
 from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
-Bytes = Annotated[int, Meta(ge=0)]
 Folder = Annotated[str, Meta(min_length=1)]  # an empty path would be the current directory
 NodeText = Annotated[str, Meta(pattern=NODE_PATTERN)]
 
@@ -46,43 +38,22 @@ class Settings:
         nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
         nats_nkey: file with the seed of a user's nkey; empty: none.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
-        broker_away_s: a broker that takes no measurement for this long counts as away; `limit.unenforced` events then
-            name its hooked tasks.
         state_dir: directory of the state that outlives a restart (epoch, outbox, living tasks); for one monitor.
         log_level: the lowest level that is logged: debug, info, warning or error.
         metrics_port: port of `/metrics`; None serves none, 0 takes any free port (the log names it).
         metrics_address: the address of that port.
-        sample_ms: between samples while a task loads. 100 ms dates `loaded` to a tenth of the settle time, at
-            1 % of a core.
-        glance_s: between glances at the GPUs' used memory, one call of the driver for each. A change causes a sample,
-            so the start of a process without the hook is found within this time.
         reconcile_s: between samples otherwise. They find what neither an announcement nor a glance shows. 1 s costs
             half a percent of a core with 64 tasks, and 5 s a fifth of that.
-        settle_s: how long memory must stand still to count as loaded. Frameworks pause for tenths of a
-            second between layers while they load; 0.8 s is longer than those pauses, and `loaded` is still known
-            within a second of the moment from which memory stood still.
-        tolerance_bytes: a change up to this counts as standing still: small allocations of a running program.
-        reload_bytes: a loaded task that grows by more than this, and by a tenth of its peak, loads again.
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
-        state_idle_pct: change of the idle average, in points, that is worth a `node.state` event.
-        state_memory_bytes: change of a GPU's used memory that is worth a `node.state` event.
         heartbeat_s: the longest time without an event from this node; each report names it. After three heartbeats
             without a report, the placer places nothing here.
-        health_hold_s: a lowered clock, or the XID error of a program, that has not recurred for this long is over.
-        pressure_pct: free memory below this percentage of a GPU's usable memory is short (`gpu.pressure`).
-        pressure_end_pct: and from this percentage on it is no longer short; at least `pressure_pct`.
-        nvml_retry_s: between attempts to reach a driver that is not there.
         outbox_bytes: the bytes of events that may wait on disk for NATS. When the outbox is full, sampling pauses and
             the broker keeps its journal, so no announcement of the hook is lost. SQLite's file is a fifth larger.
-        outbox_age_s: an event that has waited longer is dropped, logged and counted: a week, as the stream itself
-            keeps no older one.
         stream_max_bytes: size of the JetStream stream, where this monitor makes it. Give the placer the same.
-        stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat.
+        stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat. An event that has
+            waited longer on disk is dropped, logged and counted.
         stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
         kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
-        advertise_s: seconds between checks that the node still shows its resources.
-        advertise_allocatable: patch allocatable too, where no kubelet copies it from capacity.
-        opt_out_label: a node with this label and the value `off` advertises nothing.
         overcommit_ratio: bytes promised per usable byte.
         sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.
     """
@@ -96,34 +67,18 @@ class Settings:
     nats_credentials: str = ""
     nats_nkey: str = ""
     broker_root: Folder = SYSTEM_ROOT
-    broker_away_s: Positive = 10.0
     state_dir: Folder = "/var/lib/plimsoll-monitor"
     log_level: LogLevel = "info"
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     metrics_address: str = "127.0.0.1"
-    sample_ms: Annotated[int, Meta(ge=1, le=10_000)] = 100
-    glance_s: Positive = 1.0
     reconcile_s: Positive = 5.0
-    settle_s: Positive = 0.8
-    tolerance_bytes: Bytes = 8 * MIB
-    reload_bytes: Bytes = 64 * MIB
     idle_period_s: Annotated[float, Meta(ge=0.05)] = 60.0
-    state_idle_pct: Positive = 10.0
-    state_memory_bytes: Annotated[int, Meta(ge=1)] = 256 * MIB
     heartbeat_s: Annotated[float, Meta(gt=0, le=SLOWEST_HEARTBEAT_S)] = 60.0
-    health_hold_s: Positive = HOLD_S
-    pressure_pct: Annotated[float, Meta(ge=0, le=100)] = 5.0
-    pressure_end_pct: Annotated[float, Meta(ge=0, le=100)] = 10.0
-    nvml_retry_s: Positive = 10.0
     outbox_bytes: Annotated[int, Meta(ge=10_000)] = 128 * MIB
-    outbox_age_s: Annotated[float, Meta(ge=60)] = MAX_AGE_S
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
     stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
     stream_replicas: Replicas = 1
     kubeconfig: str = ""
-    advertise_s: Positive = 60.0
-    advertise_allocatable: bool = False
-    opt_out_label: str = OPT_OUT_LABEL
     overcommit_ratio: Annotated[float, Meta(gt=0, le=10)] = 1.0
     sharers_per_gpu: Annotated[int, Meta(ge=1, le=1000)] = 30
 
@@ -133,29 +88,6 @@ class Settings:
         return BusAccess(
             self.nats_ca, self.nats_certificate, self.nats_key, self.nats_credentials, self.nats_nkey
         )
-
-    @property
-    def loading_rules(self) -> LoadingRules:
-        """When memory counts as moving."""
-        return LoadingRules(self.settle_s, self.tolerance_bytes, self.reload_bytes)
-
-    @property
-    def condition_rules(self) -> ConditionRules:
-        """When a condition of a GPU ends."""
-        return ConditionRules(self.health_hold_s, PressureRules(self.pressure_pct, self.pressure_end_pct))
-
-    @property
-    def thresholds(self) -> Thresholds:
-        """When a state is worth an event of its own."""
-        return Thresholds(self.state_idle_pct, self.state_memory_bytes, self.heartbeat_s)
-
-
-RULES: Final = (
-    settings.NotBelow(
-        PREFIX, "reload_bytes", "tolerance_bytes"
-    ),  # else a task at rest would be loading again
-    settings.NotBelow(PREFIX, "pressure_end_pct", "pressure_pct"),  # else memory would be short and not short
-)
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -171,7 +103,7 @@ def load(environment: Mapping[str, str]) -> Settings:
             "nats_url": lambda variable, urls: settings.check_urls(variable, urls, NATS_SCHEMES),
             "kubeconfig": check_kubeconfig,
         },
-        rules=[*RULES, lambda given: given.nats_access.check()],
+        rules=[lambda given: given.nats_access.check()],
     )
     return (
         dataclasses.replace(given, nats_url=_read_urls(given.nats_url_file)) if given.nats_url_file else given

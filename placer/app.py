@@ -27,7 +27,7 @@ from placer.parts import Parts, api_of, assemble
 from placer.settings import Settings
 from placer.stores.learned import LearnedStore
 from placer.stores.scores import ScoreList
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import connect
 from plimsoll.part.ending import heed_cancellation, start_endless, tasks_until
 from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX
@@ -58,7 +58,7 @@ async def run(settings: Settings, environment: Mapping[str, str], stop: asyncio.
     decider = Decider(ReportView(), Ledger(), Metrics())
     decider.candidates.prepare(policy_named(settings.policy, PREFIX + "POLICY"))
     rooms_of = decider.candidates.rooms_of
-    scores = ScoreList(settings.redis_url, formula=settings.formula, rooms_of=rooms_of)
+    scores = ScoreList(settings.redis_url, rooms_of=rooms_of)
     store = LearnedStore(settings.redis_url)
     try:
         parts = await assemble(settings, environment, decider, scores, store)

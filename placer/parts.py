@@ -29,14 +29,14 @@ from placer.metrics.reports import UnhealthyGpus
 from placer.publisher import Publisher
 from placer.readiness import lacking
 from placer.settings import Settings
-from placer.stores.learned import LearnedStore
-from placer.stores.learned_writer import LearnedWriter
+from placer.stores.learned import LearnedStore, LearnedWriter
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.stream import Stream
 from plimsoll.events import Report
 from plimsoll.ids import PodUid
+from plimsoll.native import HOOK_LIBRARY
 from plimsoll.native.preload import preloadable
 from plimsoll.part.errors import InputError
 from plimsoll.part.settings import PREFIX
@@ -84,7 +84,7 @@ async def assemble(
     leads = cluster.leads if cluster else None
     client = BusClient()
     stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    options = IntakeOptions(f"placer-{settings.instance}", settings.check_s, settings.forget_s, stream)
+    options = IntakeOptions(f"placer-{settings.instance}", stream=stream)
     intake = Intake(client, decider.reports, decider.metrics.reports, options)
     publisher = Publisher(client.jetstream(), decider.metrics.servers, stream=stream)
     local = await _local(settings, environment, decider, publisher)
@@ -95,7 +95,7 @@ async def assemble(
         client,
         decider,
         intake,
-        ListWriter(scores, decider, settings.check_s, leads),
+        ListWriter(scores, decider, leads=leads),
         LearnedWriter(store, decider.learned, decider.wall_s, leads),
         publisher,
         LimitView(client),
@@ -111,7 +111,7 @@ async def assemble(
 def api_of(parts: Parts) -> Api:
     """The HTTP API over these parts."""
     local, cluster = parts.local, parts.cluster
-    rows = NodeRows(parts.decider, parts.settings.formula)
+    rows = NodeRows(parts.decider)
     explainer = LocalExplainer(local, parts.decider, parts.limits.of) if local is not None else None
     return Api(
         rows=rows,
@@ -173,14 +173,13 @@ def _check_has_nodes(settings: Settings, cluster: ClusterLink | None) -> None:
             "without Kubernetes"
         )
         raise InputError(
-            PREFIX + "KUBERNETES", settings.kubernetes, "leaves no nodes to place pods on", remedy
+            PREFIX + "KUBECONFIG", settings.kubeconfig, "leaves no nodes to place pods on", remedy
         )
 
 
 def _schedules_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
-    if settings.kubernetes != "auto":
-        return settings.kubernetes == "on"
-    return bool(settings.kubeconfig) or "KUBERNETES_SERVICE_HOST" in environment
+    is_inside = "KUBERNETES_SERVICE_HOST" in environment
+    return bool(settings.kubeconfig) or (is_inside and not settings.places_locally)
 
 
 async def _local(
@@ -191,8 +190,7 @@ async def _local(
     nodes = await asyncio.to_thread(load_nodes, Path(settings.local_nodes))
     passed_on = {name: environment[name] for name in PASSED_ON if name in environment}
     processes = LocalSettings(
-        hook_library=await preloadable(PREFIX + "HOOK_LIBRARY", Path(settings.hook_library), passed_on),
+        hook_library=await preloadable(HOOK_LIBRARY.name, HOOK_LIBRARY, passed_on),
         environment=passed_on,
-        output=Path(settings.local_output) if settings.local_output else None,
     )
     return LocalFrontEnd(nodes, decider, processes, policy=settings.policy, publisher=publisher)

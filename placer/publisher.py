@@ -23,7 +23,7 @@ from nats.js.api import Header, PubAck
 
 from placer.core.plan import Plan
 from placer.metrics import ServerMetrics
-from plimsoll.bus.connection import REQUEST_S
+from plimsoll.bus.client import REQUEST_S
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import pod_subject, pool_subject
 from plimsoll.envelope import encode, fact_id

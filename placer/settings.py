@@ -9,14 +9,10 @@ from msgspec import Meta
 
 from placer.api.access import TokenFile
 from placer.core.policies import policy_named
-from placer.core.score import Formula
 from placer.extender.tls import TlsFiles
-from placer.intake.intake import FORGET_NODE_S
 from plimsoll.bus.access import BusAccess
 from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
-from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.kube.kubeconfig import check_kubeconfig
-from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part import settings
 from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
@@ -39,14 +35,10 @@ class Settings:
         redis_url: the sorted list; `redis://`, `rediss://` or `unix://`, or the sentinels that know the master:
             `redis+sentinel://host:26379,host:26379/master/0`.
         instance: the name of this placer among those that run at the same time: letters, digits, `-` and `_`.
-        formula: `prose` or `literal`, see `placer.core.score`.
         policy: the policy for pods that name none.
         stream_max_bytes: size of the JetStream stream, where this placer makes it. Give monitors the same.
         stream_max_age_s: age of its oldest event, likewise, in seconds.
         stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
-        check_s: the interval at which the list in Redis is compared with the reports, in seconds.
-        forget_s: the time without a report after which a node is forgotten, in seconds; longer than the heartbeat of
-            any monitor.
         http_address, http_port: the TCP address of metrics, health and all reads; none is served without a port.
             0 takes a free port, which the log names.
         http_host: the address or name by which other placers of the cluster reach that port; those that follow pass
@@ -57,23 +49,19 @@ class Settings:
         http_token_file: path of the file with that token; a new token in it is in force at once. Empty: none.
         control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
             owner alone. Empty: none.
-        kubeconfig: path of a kubeconfig, or `in-cluster`; with it, or inside a cluster, the placer schedules for
-            Kubernetes.
-        drift_s: the pause between two comparisons of the ledger with the pods on the API server, in seconds.
+        kubeconfig: path of a kubeconfig, or `in-cluster`. With it the placer schedules for Kubernetes, and inside a
+            cluster without local nodes as well.
         on_violation: what happens to a pod that passes its line in spite of enforcement: `report`, `evict`, or
             `evict-all` for pods of other schedulers too, see docs/operations.md.
         violation_grace_s: the time for which reports must show such a pod past its line, in seconds.
         relocation: `off`, `dry-run` (reports which pods it would move for a waiting pod) or `on`, see
             docs/relocation.md.
         relocation_after_s: the time for which a pod waits before others are moved for it, in seconds.
-        relocation_keep_s: the longest time for which room is kept for the replacement of a moved pod, in seconds.
-        relocation_rest_s: the time after its start in which a pod is not moved, in seconds.
         relocation_per_hour: the most pods of one owner that are moved within an hour.
         relocation_spare_gpus: the number of whole GPUs to keep free by moving pods together; 0: none.
-        kubernetes: `auto` (inside a cluster, or with a kubeconfig), `on`, or `off`.
-        lease_name, lease_namespace: the Lease that at most one placer of the cluster holds: the one that places.
-            Without a namespace it is the pod's own, or `kube-system` outside of the cluster. Give all placers of one
-            cluster the same.
+        lease_namespace: the namespace of the Lease `plimsoll-placer`, which at most one placer of the cluster holds:
+            the one that places. Empty: the pod's own, or `kube-system` outside of the cluster. Give all placers of
+            one cluster the same.
         lease_s: whole seconds for which the Lease is good. When the placer that places dies, another one goes on
             after this time and a fifth of it. A placer that cannot write for this time may lose the Lease to another,
             and then starts again: give 3 or more where its event loop or the API server stands still for a second.
@@ -82,7 +70,6 @@ class Settings:
             may be used.
         unheld_pods: pods with a container that asks for a GPU and has no pages or library in its own spec, so that
             nothing would hold it: `refuse`, or `place` where placing alone is wanted.
-        opt_out_label: a node with this label and the value `off` takes no pods; those that it has stay.
         extender_address, extender_port: the TCP address at which kube-scheduler may use the placer as its extender;
             none is served without a port. 0 takes a free port, which the log names.
         extender_certificate, extender_key: paths of PEM files for TLS there. Empty: plain HTTP.
@@ -92,8 +79,6 @@ class Settings:
             of use with `extender_client_ca` alone. Empty: every certificate of that authority.
         local_nodes: path of a JSON list of `placer.local.node.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
-        hook_library: path of `libplimsoll.so`, for processes on local nodes.
-        local_output: folder for the output of processes on local nodes. Empty: the placer's own output.
         log_level: `debug`, `info`, `warning` or `error`.
     """
 
@@ -105,13 +90,10 @@ class Settings:
     nats_nkey: str = ""
     redis_url: str = "redis://127.0.0.1:6379/0"
     instance: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")] = "placer"
-    formula: Formula = Formula.PROSE
     policy: str = "headroom"
     stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
     stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
     stream_replicas: Replicas = 1
-    check_s: Annotated[float, Meta(ge=0.05, le=3600)] = 2.0
-    forget_s: Annotated[float, Meta(ge=1)] = FORGET_NODE_S
     http_address: str = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     http_host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]{0,253}$")] = ""
@@ -119,22 +101,16 @@ class Settings:
     http_token_file: str = ""
     control_socket: str = ""
     kubeconfig: str = ""
-    drift_s: Annotated[float, Meta(ge=1, le=86400)] = 300.0
     on_violation: Annotated[str, Meta(pattern="^(report|evict|evict-all)$")] = "report"
     violation_grace_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
     relocation: Annotated[str, Meta(pattern="^(off|dry-run|on)$")] = "off"
     relocation_after_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
-    relocation_keep_s: Annotated[float, Meta(ge=1, le=86400)] = 600.0
-    relocation_rest_s: Annotated[float, Meta(ge=0, le=604800)] = 600.0
     relocation_per_hour: Annotated[int, Meta(ge=1, le=1000)] = 6
     relocation_spare_gpus: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    kubernetes: Annotated[str, Meta(pattern="^(auto|on|off)$")] = "auto"
-    lease_name: Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "plimsoll-placer"
     lease_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
     pool_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     unheld_pods: Annotated[str, Meta(pattern="^(refuse|place)$")] = "refuse"
-    opt_out_label: str = OPT_OUT_LABEL
     extender_address: str = "127.0.0.1"
     extender_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     extender_certificate: str = ""
@@ -142,8 +118,6 @@ class Settings:
     extender_client_ca: str = ""
     extender_clients: str = "system:kube-scheduler"
     local_nodes: str = ""
-    hook_library: str = str(HOOK_LIBRARY)
-    local_output: str = ""
     log_level: LogLevel = "info"
 
     @property
@@ -152,6 +126,11 @@ class Settings:
         return BusAccess(
             self.nats_ca, self.nats_certificate, self.nats_key, self.nats_credentials, self.nats_nkey
         )
+
+    @property
+    def places_locally(self) -> bool:
+        """Whether the placer has local nodes alone."""
+        return bool(self.local_nodes) and not self.kubeconfig
 
     @property
     def extender_tls(self) -> TlsFiles:
@@ -181,7 +160,7 @@ def load(environment: Mapping[str, str]) -> Settings:
 def _check_extender(given: Settings) -> None:
     if given.extender_port is None:
         return
-    if given.kubernetes == "off":
+    if given.places_locally:
         remedy = "leave it out, or schedule for Kubernetes"
         raise InputError(PREFIX + "EXTENDER_PORT", given.extender_port, "needs a cluster", remedy)
     given.extender_tls.check(given.extender_address)
@@ -196,6 +175,6 @@ def _check_http_auth(given: Settings) -> None:
     elif given.http_token_file:
         remedy = f"set {PREFIX}HTTP_AUTH to token, or leave the file out"
         raise InputError(PREFIX + "HTTP_TOKEN_FILE", given.http_token_file, "would protect nothing", remedy)
-    if given.http_auth == "kubernetes" and given.kubernetes == "off":
+    if given.http_auth == "kubernetes" and given.places_locally:
         remedy = "schedule for Kubernetes, or use a token"
         raise InputError(PREFIX + "HTTP_AUTH", given.http_auth, "needs a cluster", remedy)

@@ -2,7 +2,7 @@
 
 import sys
 
-from plimsoll.cli.main import main
+from plimsoll_cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

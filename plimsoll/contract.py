@@ -45,29 +45,29 @@ DECISION: Final = "plimsoll.dev/decision"
 ASSIGNED_PREFIX: Final = "gpus.plimsoll.dev/"
 """`gpus.plimsoll.dev/<container>`: comma-separated UUIDs, written by the placer alone."""
 
+PLACER_LEASE: Final = "plimsoll-placer"
+"""The Lease of the placer that places, in the placers' namespace. The chart's rights name it."""
+
 LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
 """The API server's annotation on a pod that names the defaults which LimitRanges gave to its containers."""
 
 OPT_OUT_LABEL: Final = "plimsoll.dev/node"
 OPT_OUT: Final = "off"
 """A node whose label has this value takes no new pods, and its monitor advertises nothing. The pods that it has can
-end as ever, because broker and monitor stay. The chart may name another label."""
+end as ever, because broker and monitor stay."""
 
 
-def opt_out_of(labels: Mapping[str, str] | None, label: str) -> str | None:
+def opt_out_of(labels: Mapping[str, str] | None) -> str | None:
     """The word by which a node's label takes the node out of Plimsoll, for people; None for a node that is in.
 
-    A near miss takes the node out too, because its author meant to change something: `OFF` under any label, and all
-    but `on` under our own.
+    Any other word than `on` takes the node out too, because its author meant to change something.
     """
-    value = (labels or {}).get(label)
-    if value is None or value.lower() == "on":
+    value = (labels or {}).get(OPT_OUT_LABEL, "on")
+    if value.lower() == "on":
         return None
     if value == OPT_OUT:
         return OPT_OUT
-    if value.lower() == OPT_OUT or label == OPT_OUT_LABEL:
-        return f"{OPT_OUT} by the label {label}={value}, whose words are {OPT_OUT} and on"
-    return None
+    return f"{OPT_OUT} by the label {OPT_OUT_LABEL}={value}, whose words are {OPT_OUT} and on"
 
 
 ASKED: Final = (

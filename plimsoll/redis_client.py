@@ -2,12 +2,14 @@
 
 What always holds: a new connection goes to the master of that moment, because each connection asks the sentinels
 first. A server that was demoted meanwhile refuses writes; its connection is closed then, and the next one asks again.
-The client waits for nothing but its timeouts: waiting for the end of a failover is the callers' part.
+The client waits for nothing but its timeouts: waiting for the end of a failover is the callers' part. An `exchange`
+is bounded in time, and its failures are one error of the caller, with the cause for people.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,9 +19,12 @@ import redis.asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from plimsoll.part.errors import InputError
-from plimsoll.part.settings import check_url, shown_url
+from plimsoll.part.causes import cause_of
+from plimsoll.part.errors import InputError, PlimsollError
+from plimsoll.part.settings import PREFIX, check_url, shown_url
 
 SENTINEL_SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
 SENTINEL_PORT: Final = 26379
@@ -215,6 +220,26 @@ def open_redis(url: str, *, timeout_s: float, connections: int) -> redis.Redis:
     )
     pool = _MasterPool(given.master, sentinel, db=given.db, **tls, **given.login, **options)
     return redis.Redis.from_pool(pool)
+
+
+@asynccontextmanager
+async def exchange(request: str, timeout_s: float, away: type[PlimsollError]) -> AsyncIterator[None]:
+    """Bound the exchange within the context.
+
+    Args:
+        request: what Redis is to do, for the error: `Redis did not <request>: …`.
+        timeout_s: how long the exchange may take, in seconds.
+        away: the error to raise where Redis did not answer, or not as expected.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except (RedisTimeoutError, TimeoutError) as error:
+        # Redis, the network or this process's own event loop may have been too slow.
+        late = f"no answer was read within {timeout_s:g} s"
+        raise away(f"Redis did not {request}: {late}") from error
+    except (RedisError, OSError) as error:
+        raise away(f"Redis did not {request}: {cause_of(error, f'{PREFIX}REDIS_URL')}") from error
 
 
 class _MasterPool(SentinelConnectionPool, redis.BlockingConnectionPool):

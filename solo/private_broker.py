@@ -12,7 +12,6 @@ import fcntl
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
-from io import FileIO
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
@@ -24,6 +23,7 @@ from plimsoll.broker.environment import without_pod
 from plimsoll.broker.root import USERS_NAME
 from plimsoll.broker.wire import SYSTEM_ROOT, Subscribe
 from plimsoll.part.causes import is_disk_full
+from plimsoll.part.child import Child, Program, start
 from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
 from plimsoll.part.limits import limit_of
 from plimsoll.part.program import program_of
@@ -32,6 +32,7 @@ from solo.private_mounts import are_in_mounts, leave_mounts
 LOCK_NAME: Final = "run.lock"
 LOG_NAME: Final = "private-broker.log"
 LOG_MODE: Final = 0o600
+FIRST_EVENT: Final = "private broker starts"
 MODULE: Final = "hook.broker"
 FILES_AT_LEAST: Final = 20
 """Open files that a broker needs. With a few less it starts, and can then neither measure nor take connections."""
@@ -209,42 +210,27 @@ async def _start(root: Path, environment: Mapping[str, str], children: set[int])
     """Start a broker that outlives this process: other commands may come to use it."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < FILES_AT_LEAST:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    with await asyncio.to_thread(_open_log, root) as log, _Readiness() as readiness:
-        began = log.tell()
-        process = await asyncio.create_subprocess_exec(
-            *program_of(MODULE),
-            # No monitor measures for this broker, so the broker measures by itself. The
-            # environment may switch that off.
-            env={
-                "PLIMSOLL_BROKER_MEASURE": "true",
-                **without_pod(environment),
-                "PLIMSOLL_BROKER_ROOT": str(root),
-                "PLIMSOLL_BROKER_USERS_LOCK": str(root / USERS_NAME),
-            },
-            stdin=readiness.theirs,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=leave_mounts if await asyncio.to_thread(are_in_mounts) else None,
-        )
-        children.add(process.pid)
-        await _until_it_listens_or_ends(root, process, readiness, began)
-
-
-def _open_log(root: Path) -> FileIO:
-    """The log with a first line of ours, which shows a full disk before a broker is started on it."""
-    first = msgspec.json.encode({"event": "private broker starts", "for_pid": os.getpid()}) + b"\n"
-    try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        log = os.fdopen(os.open(root / LOG_NAME, flags, LOG_MODE), "ab", buffering=0)
+    program = Program(
+        program_of(MODULE),
+        # No monitor measures for this broker, so the broker measures by itself. The environment may switch that off.
+        {
+            "PLIMSOLL_BROKER_MEASURE": "true",
+            **without_pod(environment),
+            "PLIMSOLL_BROKER_ROOT": str(root),
+            "PLIMSOLL_BROKER_USERS_LOCK": str(root / USERS_NAME),
+        },
+        output=root / LOG_NAME,
+        output_mode=LOG_MODE,
+        first_line=msgspec.json.encode({"event": FIRST_EVENT, "for_pid": os.getpid()}) + b"\n",
+    )
+    before = leave_mounts if await asyncio.to_thread(are_in_mounts) else None
+    with _Readiness() as readiness:
         try:
-            log.write(first)
-        except OSError:
-            log.close()
-            raise
-    except OSError as error:
-        raise _unusable(root, error) from error
-    return log
+            broker = await start(program, readiness.theirs, before)
+        except OSError as error:
+            raise _unusable(root, error) from error
+        children.add(broker.pid)
+        await _until_it_listens_or_ends(root, broker, readiness)
 
 
 class _Readiness:
@@ -274,27 +260,23 @@ class _Readiness:
         self.theirs = -1
 
 
-async def _until_it_listens_or_ends(
-    root: Path, process: asyncio.subprocess.Process, readiness: _Readiness, began: int
-) -> None:
+async def _until_it_listens_or_ends(root: Path, broker: Child, readiness: _Readiness) -> None:
     """Wait for the broker for `START_S` at most; after that, the next request waits, and says why it cannot go on."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_S):
             await readiness.wait()
             if await _is_listening(root):
                 return
-            code = await process.wait()
-            last = await asyncio.to_thread(_last_words, root, began)
+            code = await broker.wait()
+            last = _last_words(await broker.written())
             # A broker that was too busy to take our connection holds the directory. The next request waits for it.
             if IN_USE not in last:
                 raise PrivateBrokerError(root, code, last)
 
 
-def _last_words(root: Path, began: int) -> str:
-    """The problems in the log from this place on, or its last line where none is named."""
-    with (root / LOG_NAME).open("rb") as log:
-        log.seek(began)
-        lines = log.read().decode("utf-8", "replace").splitlines()
+def _last_words(text: str) -> str:
+    """The problems in a part of the log, or its last line where none is named."""
+    lines = text.splitlines()
     problems = [problem for line in lines if (problem := _problem_in(line))]
     return "; ".join(problems) or (lines[-1][:LAST_CHARS] if lines else "it wrote nothing")
 
@@ -309,8 +291,8 @@ def _problem_in(line: str) -> str:
 def last_words(root: Path) -> str:
     """The problems that the last private broker here has named, and its log; empty without a log. Blocks."""
     try:
-        content = (root / LOG_NAME).read_bytes()
+        content = (root / LOG_NAME).read_text(errors="replace")
     except OSError:
         return ""
-    began = max(content.rfind(b'{"event":"private broker starts"'), 0)
-    return f"; its last words: {_last_words(root, began)} (its log is {root / LOG_NAME})"
+    began = max(content.rfind(f'{{"event":"{FIRST_EVENT}"'), 0)
+    return f"; its last words: {_last_words(content[began:])} (its log is {root / LOG_NAME})"

@@ -1,12 +1,10 @@
-"""`python -m solo.resize NAME --gpu-share 40`: what `plimsoll resize -n plimsoll-run` executes.
+"""`plimsoll resize -n plimsoll-run`: change the line or the shares of a command while it runs.
 
 The commands of `plimsoll run` have no placer and no bus. What always holds: as at a command's start, the check for
 room and the registration happen under the lock of the broker's directory.
 """
 
-import asyncio
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,14 +12,9 @@ from typing import Final
 from placer.core.resize.change import NotNowError
 from placer.core.resize.registered import RegisteredResize, registered_resize
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
-from plimsoll.broker.root import default_root
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerUse, Description
-from plimsoll.cli import output
-from plimsoll.cli.command import parsed
-from plimsoll.cli.commands.resize import COMMAND
 from plimsoll.ids import PodUid
-from plimsoll.part.errors import BAD_INPUT, InputError, PlimsollError
-from plimsoll.part.log import log_plainly
+from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize, Resizing, change_shown
 from plimsoll.quantity import format_bytes
 from solo.machine import read_machine
@@ -31,8 +24,8 @@ CONNECT_S: Final = 5.0
 """Seconds that the broker may take to answer. Without a broker, no command runs that could be resized."""
 
 
-async def resize_command(root: Path, request: Resize) -> str:
-    """Change a running command's line or shares, and return the text lines that report the change.
+async def resize_command(root: Path, request: Resize) -> list[str]:
+    """Change a running command's line or shares, and return a line of text for each changed GPU.
 
     The broker's answer is the confirmation: the change is in force when the answer comes.
 
@@ -48,7 +41,7 @@ async def resize_command(root: Path, request: Resize) -> str:
         checked = registered_resize(request, pod, description, machine.ledger, machine.view)
         await _apply(checked, broker)
         uses = [use for use in (await broker.describe()).containers if use.pod == pod]
-        return "\n".join(line for use in uses for line in _shown(use, request, checked.answer))
+        return [line for use in uses for line in _shown(use, request, checked.answer)]
 
 
 async def _apply(checked: RegisteredResize, broker: BrokerClient) -> None:
@@ -71,7 +64,7 @@ def _pod_named(name: str, description: Description) -> PodUid:
     }
     if not found:
         running = {use.pod_name for use in description.containers if use.namespace == RUN_NAMESPACE}
-        names = sorted(map(output.printable, running))
+        names = sorted(running)
         remedy = f"running are: {', '.join(names) or 'none'}"
         raise InputError("command", name, "is not running under `plimsoll run` here", remedy)
     if len(found) > 1:
@@ -81,40 +74,9 @@ def _pod_named(name: str, description: Description) -> PodUid:
 
 def _shown(use: ContainerUse, request: Resize, resized: Resizing) -> Iterator[str]:
     for place, (before, after) in enumerate(zip(resized.before, resized.after, strict=True)):
-        text = f"{output.printable(use.pod_name)} on {after.gpu}: {change_shown(request, before, after)}"
+        text = f"{use.pod_name} on {after.gpu}: {change_shown(request, before, after)}"
         if request.gpu_memory is not None:
             held_bytes = sum(process.used_bytes[place] for process in use.processes)
             over = "" if held_bytes <= after.line_bytes else ": growth is refused until it is below"
             text += f", holds {format_bytes(held_bytes)} now{over}"
         yield text
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Resize a command.
-
-    Returns:
-        The exit code: 0 once the change holds, 2 for bad input, 1 for any other error.
-    """
-    log_plainly()
-    words = sys.argv[1:] if arguments is None else arguments
-    given = parsed(COMMAND, f"plimsoll resize -n {RUN_NAMESPACE}", words)
-    request = Resize(
-        pod=given.pod,
-        namespace=RUN_NAMESPACE,
-        gpu_memory=given.gpu_memory,
-        gpu_share=given.gpu_share,
-        gpu_share_limit=given.gpu_share_limit,
-        container=given.container,
-    )
-    try:
-        output.lines(asyncio.run(resize_command(given.broker_root or default_root(), request)))
-    except PlimsollError as error:
-        output.note(f"plimsoll resize: {error}")
-        return BAD_INPUT if isinstance(error, InputError) else 1
-    except output.OutputClosedError as error:
-        return error.code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ PROGRAM_HEADERS := $(wildcard $(OF_HOOK)/*/*.h tests/hook/broker/programs/*/*.h 
 # Each program links those of these libraries that it calls.
 OPTIONS := -Wl,--as-needed -L$(EMULATOR) -l:libcuda.so.1 -l:libnvidia-ml.so.1 -lpthread -ldl
 
-SINGLE := $(addprefix $(PROGRAMS)/,both brief cancelled_waiter forking_launcher forking_waiter jumping_launcher linked plain)
+SINGLE := $(addprefix $(PROGRAMS)/,at_gate both brief linked plain)
 $(SINGLE): $(PROGRAMS)/%: $(OF_HOOK)/%.c
 $(PROGRAMS)/asker: $(wildcard $(OF_HOOK)/asker/*.c)
 $(PROGRAMS)/hammer: $(wildcard $(OF_HOOK)/hammer/*.c)
@@ -40,7 +40,7 @@ $(PARTS): $(filter %.h,$(HOOK_NEEDS))
 $(PROGRAMS)/books: $(BOOKS)
 $(PROGRAMS)/crossing: $(OF_HOOK)/crossing.c hook/lib/clock.c hook/lib/state.c $(addprefix hook/lib/memory/,exports.c holdings.c ledger.c)
 $(PROGRAMS)/records: $(OF_HOOK)/records.c $(addprefix hook/lib/,clock.c state.c $(addprefix memory/,holdings.c ledger.c \
-	pools/handles.c pools/records.c pools/reserved.c))
+	pools/handles.c pools/pools.c))
 
 # Preloads beside the library, and a program for the oldest and for a newer glibc.
 LAYERS := $(addprefix $(PROGRAMS)/,upper.so lower.so dlsym.so)

@@ -19,10 +19,10 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
-import plimsoll.alerts.settings
+import plimsoll_alerts.settings
 from placer.core.policies import OURS_LATER, POLICIES
 from placer.pool.core.release_policy import FORM as RELEASE_POLICY
-from plimsoll.alerts.core.alert import AlertKind
+from plimsoll_alerts.core.alert import AlertKind
 
 Form = dict[str, Any]
 
@@ -32,7 +32,7 @@ PARTS: Final[Mapping[str, type]] = {
     "webhook": placer.webhook.settings.Settings,
     "monitor": monitor.settings.Settings,
     "broker": hook.broker.settings.Settings,
-    "alerts": plimsoll.alerts.settings.Settings,
+    "alerts": plimsoll_alerts.settings.Settings,
 }
 
 _KIND: Final = f" *({'|'.join(kind.value.replace('.', '[.]') for kind in AlertKind)}) *"
@@ -81,8 +81,6 @@ _TYPES: Final[Mapping[type, Form]] = {
 
 _RULES: Final = {
     "webhook": placer.webhook.settings.RULES,
-    "monitor": monitor.settings.RULES,
-    "broker": hook.broker.settings.RULES,
 }
 
 _TEMPLATE: Final = """\
@@ -149,8 +147,9 @@ def _form(hint: Any) -> Form:  # noqa: ANN401 - a type with its notes
         form = _form(kind)
         for note in notes:
             if isinstance(note, Meta):
+                # Equal notes are one object: whether 3600 or 3600.0 would depend on the order of imports.
                 form |= {
-                    key: value
+                    key: int(value) if isinstance(value, float) and value.is_integer() else value
                     for field, key in (_BOUNDS | _SIZES).items()
                     if (value := getattr(note, field)) is not None
                 }

@@ -23,9 +23,9 @@ from placer.core.ledger import Ledger
 from placer.extender.metrics import ExtenderMetrics
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
-from plimsoll.alerts.metrics import AlertMetrics
 from plimsoll.ids import NodeName
 from plimsoll.part.metrics import add_common
+from plimsoll_alerts.metrics import AlertMetrics
 
 PARTS: Final[Mapping[str, str]] = {
     "every part": "Each part has these, under the same names.",
@@ -78,7 +78,9 @@ def _registries() -> dict[str, CollectorRegistry]:
     node.register(of_node)
     broker = CollectorRegistry()
     # Without a container, the collector reads only these attributes of its engine.
-    node_core = SimpleNamespace(journal_length=0, measuring=None, share_findings=None, memory_requests=None)
+    node_core = SimpleNamespace(
+        journal_length=0, audit=None, measuring=None, share_findings=None, memory_requests=None
+    )
     engine = SimpleNamespace(node=node_core, driver_lines=None, disk_failures=0)
     broker.register(hook.broker.metrics._Uses(cast("Any", engine)))  # noqa: SLF001 - a part serves it, and nobody else makes it
     placing = placer.metrics.Metrics().registry

@@ -13,10 +13,10 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from plimsoll.cli.live import LiveCluster, snapshot
-from plimsoll.cli.top.draw import Moment, Size, lines
-from plimsoll.cli.top.rows import rows
-from plimsoll.cli.top.view import View
+from plimsoll_cli.live import LiveCluster, snapshot
+from plimsoll_cli.top.draw import Moment, Size, lines
+from plimsoll_cli.top.rows import rows
+from plimsoll_cli.top.view import View
 
 SIZE: Final = Size(100, 16)
 CLOCK: Final = "12:00:00"

@@ -13,7 +13,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
-import plimsoll.alerts.settings
+import plimsoll_alerts.settings
 from plimsoll.part.settings import PREFIX, default_of, texts_of
 
 PARTS: Final[Mapping[str, tuple[str, type[object]]]] = {
@@ -22,7 +22,7 @@ PARTS: Final[Mapping[str, tuple[str, type[object]]]] = {
     "Broker": (hook.broker.settings.PREFIX, hook.broker.settings.Settings),
     "Webhook": (placer.webhook.settings.PREFIX, placer.webhook.settings.Settings),
     "Pool": (placer.pool.settings.PREFIX, placer.pool.settings.Settings),
-    "Alerts": (plimsoll.alerts.settings.PREFIX, plimsoll.alerts.settings.Settings),
+    "Alerts": (plimsoll_alerts.settings.PREFIX, plimsoll_alerts.settings.Settings),
 }
 """The sections of the page: the beginning of the variables' names, and the record."""
 

@@ -27,11 +27,11 @@ from hook.broker.files.shared import SharedFiles
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
-from plimsoll.cli.demo.cluster import READY, require_built
-from plimsoll.cli.demo.servers import ServerKind, running
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.native import EMULATOR, HOOK_LIBRARY, ROOT
 from plimsoll.quantity import MIB
+from plimsoll_cli.demo.cluster import READY, require_built
+from plimsoll_cli.demo.servers import ServerKind, running
 from simulator.convgpu.workload import USABLE_BYTES
 from simulator.core.replay import Container, Stay, WorkloadReplay
 

@@ -30,7 +30,7 @@ from bench.dashboards.queries import (
 )
 from bench.measures.progress import say
 from dashboards.output import FOLDER
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.cluster import assets
 from tests.cluster.build import ensure
 from tests.servers import alertmanager

@@ -22,21 +22,21 @@ from bench.webhook.load import measure
 from bench.webhook.process import Webhook, webhook
 from bench.webhook.reviews import cases
 from placer.extender.http import PATH
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.cli.demo.servers import ServerKind, free_port, running
 from plimsoll.ids import NodeName
 from plimsoll.native import EMULATOR
 from plimsoll.part.program import program_of
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll_cli.demo.servers import ServerKind, free_port, running
 from tests.e2e.cluster import KubeCluster
 from tests.servers.alertmanager import alertmanager
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import control_plane
-from tests.servers.objects import create_node, pod_manifest
+from tests.servers.objects import copied_capacity, create_node, pod_manifest
 from tests.servers.waiting import until
 
 TEAMS: Final = ("team-vision", "team-text")
 MODELS: Final = {"alpha": "NVIDIA L4", "bravo": "NVIDIA A10", "charlie": "Tesla T4", "delta": "NVIDIA L4"}
-QUICK: Final = {"idle_period_s": "5", "settle_s": "0.5", "reconcile_s": "2", "advertise_allocatable": "true"}
+QUICK: Final = {"idle_period_s": "5", "reconcile_s": "2"}
 """As in `plimsoll demo`, so that minutes show what hours would."""
 
 MEMORY: Final = "plimsoll.dev/gpu-memory"
@@ -101,7 +101,7 @@ class Demo:
 
     async def work(self) -> list[tuple[str, str]]:
         """Create the pods and start their programs; returns namespace and name of each pod."""
-        await until(lambda: _advertised(self.teams[0].api))
+        await until(lambda: copied_capacity(self.teams[0].api))
         made = []
         for number, work in enumerate(PODS):
             team, name = self.teams[number % len(self.teams)], f"pod-{number}"
@@ -142,7 +142,6 @@ async def demo(directory: Path) -> AsyncIterator[Demo]:
         local = await stack.enter_async_context(LocalCluster(directory / "local", nodes))
         placer = await local.placer(
             kubeconfig=kubeconfig,
-            kubernetes="on",
             unheld_pods="place",
             http_port=str(placing),
             extender_port=str(extending),
@@ -194,7 +193,7 @@ def _alerts(nats_url: str, manager_url: str, port: int) -> ServerKind:
         scheme="http",
         ready="watching",
         program=lambda: Path(sys.executable),
-        arguments=lambda *_: program_of("plimsoll.alerts")[1:],
+        arguments=lambda *_: program_of("plimsoll_alerts")[1:],
         environment={f"PLIMSOLL_{name}": value for name, value in settings.items()},
     )
 
@@ -215,11 +214,6 @@ async def _start(team: KubeCluster, name: str, work: DemoPod) -> None:
     if work.memory:
         place = (await team.until_bound(name))[name]
         await team.start_in(name, place, work.memory, *work.options)
-
-
-async def _advertised(api: ApiServer) -> bool:
-    nodes = (await api.get("/api/v1/nodes"))["items"]
-    return all(MEMORY in node["status"]["allocatable"] for node in nodes)
 
 
 async def _trouble(team: KubeCluster) -> None:

@@ -29,11 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.ids import NodeName
-from plimsoll.native import HOOK_LIBRARY
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PodRow
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 
 SLOTS: Final = 30
 RUN_S: Final = 2.0
@@ -218,9 +217,6 @@ class ByPlimsoll:
         await cluster.placer(
             control_socket=str(socket),
             local_nodes=str(await cluster.write_local_nodes()),
-            hook_library=str(HOOK_LIBRARY),
-            local_output=str(cluster.directory / "output"),
-            kubernetes="off",
         )
 
         async def rows() -> list[PodRow]:

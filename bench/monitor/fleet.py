@@ -27,11 +27,11 @@ from bench.monitor.subscriber import read_stream
 from bench.placer.objects import node_name, node_state, report_message
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 from plimsoll.events import NodeState, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.placer_api import redis_keys as keys
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
 
 NODES: Final = 1000
 TASKS_PER_GPU: Final = 2

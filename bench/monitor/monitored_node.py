@@ -15,11 +15,11 @@ from bench.monitor.subscriber import Subscriber, subscribed
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import CONTROL_NAME, ContainerLines, Line, Register
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid, ProcessKey
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster, gpu_uuid
+from plimsoll_cli.demo.servers import EmbeddedServer
 
 Json = dict[str, Any]
 
@@ -207,7 +207,7 @@ async def start_placer(cluster: LocalCluster) -> EmbeddedServer:
     path = cluster.directory / "nodes.json"
     node = {"name": "elsewhere", "broker_socket": str(cluster.directory / "elsewhere" / CONTROL_NAME)}
     await asyncio.to_thread(path.write_text, json.dumps([node]))
-    return await cluster.placer(kubernetes="off", local_nodes=str(path))
+    return await cluster.placer(local_nodes=str(path))
 
 
 async def _register(broker: BrokerClient, gpu: int) -> dict[str, str]:

@@ -32,10 +32,10 @@ from bench.monitor.monitored_node import (
 )
 from bench.monitor.subscriber import Arrival, connected, read_stream
 from bench.monitor.verdict import StreamedEvent, Truth, Violations, judge, plateaus, two_contents
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ProcessKey
 from plimsoll.part.processes import read_stat
 from plimsoll.placer_api import redis_keys as keys
+from plimsoll_cli.demo.servers import EmbeddedServer
 
 GPUS: Final = 4
 SETTLE_NS: Final = 1_000_000_000

@@ -20,11 +20,11 @@ from bench.placer.servers import Json
 from placer.intake.reports import ReportView
 from placer.stores.scores import CHUNK, ScoreList
 from plimsoll.bus.subjects import STREAM
-from plimsoll.cli.demo.servers import valkey_server
 from plimsoll.envelope import decode_report
 from plimsoll.events import NodeState, Phase, Task
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import valkey_server
 
 NODES: Final = 1000
 TASKS: Final = 30

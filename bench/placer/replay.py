@@ -32,9 +32,9 @@ from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
-from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import Profile, understood
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Node, Pod, decode_pod
 
@@ -55,14 +55,14 @@ def pod(number: int, gib: float) -> Pod:
 def cluster_of(nodes: int) -> NodeChoice:
     """A cluster of idle nodes that have all reported."""
     ledger, reports = Ledger(), ReportView()
-    cluster = Cache(ledger)
-    choice = NodeChoice(Decider(reports, ledger, Metrics()), cluster)
+    profile = Profile(ledger)
+    choice = NodeChoice(Decider(reports, ledger, Metrics()), profile)
     choice.decider.candidates.prepare(POLICIES["headroom"])  # as the placer does; it ranks as reports come
     for number in range(nodes):
         state = node_state(number, 1)
         reports.apply(state)
-        cluster.put_node(msgspec.convert(node_object(number), Node))
-        cluster.bookings.observe(state)
+        profile.cache.put_node(msgspec.convert(node_object(number), Node))
+        profile.cache.bookings.observe(state)
     return choice
 
 

@@ -14,10 +14,10 @@ from typing import Final
 
 from bench.measures.process_cost import cpu_ns, resident_mib
 from bench.placer.servers import Servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.native import ROOT
 from plimsoll.part.settings import PREFIX
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
 from tests.cluster import assets
 
 QPS: Final = 5000

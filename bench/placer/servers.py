@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from bench.measures.process_cost import cpu_ns
-from plimsoll.cli.demo.servers import EmbeddedServer, nats_server, valkey_server
+from plimsoll_cli.demo.servers import EmbeddedServer, nats_server, valkey_server
 from tests.servers.control_plane import ADMIN, ControlPlane, control_plane
 
 Json = dict[str, Any]

@@ -14,20 +14,19 @@ from typing import Any, Final
 
 import msgspec
 
-from hook.broker.core.audit.overheads import BLOCK_BYTES
+from hook.broker.core.audit.audit import BLOCK_BYTES
 from hook.broker.core.enforcement import BY_LIBRARY
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
-from hook.broker.core.memory.arbiter import MemoryArbiter
-from hook.broker.core.memory.no_overcommit import NoOvercommit
+from hook.broker.core.memory.arbiter import REMIND_S, MemoryArbiter
 from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
-from hook.broker.core.registration.checks import RECORD_NAME, check
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.registration import RECORD_NAME, PodRecord, check
+from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.csi.volumes import InlineVolumes
 from hook.broker.driver_lines import DriverLines
-from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
+from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile, driver_version
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import DIRECTORY_MODE, SharedFiles
@@ -55,6 +54,17 @@ from plimsoll.part.processes import boot_id
 
 LOCK_NAME: Final = "broker.lock"
 
+SHARES: Final = ShareSettings()
+
+AUDIT_S: Final = 30.0
+"""Seconds between two readings of every slot, for changes that no event reported."""
+
+JOURNAL_MOST: Final = 100_000
+"""Announcements kept for subscribers that do not acknowledge: 40 MB on the disk."""
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+"""The node's control groups of version 2."""
+
 SOCKET_S: Final = 5.0
 """Seconds between two looks whether the control socket still has its name: a command waits longer for a broker."""
 
@@ -75,7 +85,6 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     if settings.kubelet_root and not settings.kubeconfig:
         remedy = "give access to the cluster, because volumes wait for the lines of its pods"
         raise InputError("PLIMSOLL_BROKER_KUBECONFIG", "", "is not set", remedy)
-    settings.shares()
     check_machine()
     loop = asyncio.get_running_loop()
     files_thread = ThreadPoolExecutor(1, "files")
@@ -106,13 +115,12 @@ async def _serve(
     node = await loop.run_in_executor(files_thread, _read_node, settings, journal_file, contexts)
     volumes = await loop.run_in_executor(files_thread, _open_volumes, settings, node)
     disk = BrokerFiles(SharedFiles(root, volumes.release if volumes else None), journal_file, contexts)
-    bounds = ContainerBounds(settings.connections_max, settings.shares())
     async with _driver_thread() as driver, tasks_until(stop) as group:
         start_task = partial(_start_task, group)
-        lines = DriverLines(node, driver, Path(settings.cgroup_root), settings.enforcement)
+        lines = DriverLines(node, driver, CGROUPS, settings.enforcement)
         if settings.enforcement == "driver":
             await lines.require()
-        engine = Engine(node, disk, files_thread, start_task, bounds, lines)
+        engine = Engine(node, disk, files_thread, start_task, SHARES, lines)
         with contextlib.closing(engine):
             await loop.run_in_executor(files_thread, engine.health.restore)
             await _start(engine)
@@ -122,7 +130,7 @@ async def _serve(
                 _start_tasks(start_task, settings, engine, driver, volumes)
                 if users is not None:
                     start_task(stop_once_unused(users, stop), "users")
-                _log.info("broker_ready", root=settings.root, containers=len(node.containers()))
+                _log.info("broker_ready", root=settings.root, containers=len(node.pods.containers))
                 _give_up_input()
                 await stop.wait()
     await loop.run_in_executor(files_thread, partial((root / CONTROL_NAME).unlink, missing_ok=True))
@@ -147,8 +155,8 @@ def _start_tasks(
     volumes: InlineVolumes | None,
 ) -> None:
     """Start the tasks that the settings ask for."""
-    start_task(_audit(engine, settings.audit_s), "audit")
-    start_task(engine.driver_lines.run(settings.audit_s), "lines in the driver")
+    start_task(_audit(engine), "audit")
+    start_task(engine.driver_lines.run(AUDIT_S), "lines in the driver")
     start_task(engine.shares.compare(Utilisation(driver).ask), "compute time by NVML")
     if settings.measure:
         start_task(Measurements(engine, driver).run(), "measurements")
@@ -257,10 +265,10 @@ async def _until_removed(file: Path) -> None:
             _log.debug("control_socket_not_seen", problem=str(error))
 
 
-async def _audit(engine: Engine, audit_s: float) -> None:
-    """Survey every container each `audit_s` seconds, for changes that no event reported."""
+async def _audit(engine: Engine) -> None:
+    """Survey every container now and then, for changes that no event reported."""
     while True:
-        await asyncio.sleep(audit_s)
+        await asyncio.sleep(AUDIT_S)
         try:
             await engine.survey()
         except NotCarriedOutError as error:
@@ -294,10 +302,10 @@ def _read_node(settings: Settings, journal_file: JournalFile, contexts: Contexts
         remedy = "run it with hostPID: true, unless all processes are in its own pid namespace"
         _log.warning("pid_namespace_is_not_the_hosts", remedy=remedy)
     records = [record for path in _record_paths(root) if (record := _read_record(path)) is not None]
-    journal = Journal(journal_file.read(), settings.journal_max)
+    journal = Journal(journal_file.read(), JOURNAL_MOST)
     # Nothing waits where the library holds no line: an allocation past the card then fails.
     waits = settings.overcommit and settings.enforcement in BY_LIBRARY
-    overcommit = _overcommit(settings, records) if waits else NoOvercommit()
+    overcommit = _overcommit(settings, records) if waits else None
     node = Node(journal, records, boot_id(), contexts.read(), overcommit, settings.enforcement)
     node.is_measuring = settings.measure
     return node
@@ -309,8 +317,8 @@ def _open_volumes(settings: Settings, node: Node) -> InlineVolumes | None:
         return None
     volumes = InlineVolumes(Path(settings.root), Path(settings.kubelet_root))
     try:
-        volumes.open(Path(settings.hook_library) if settings.hook_library else HOOK_LIBRARY)
-        volumes.adopt({container.pod for container in node.containers()})
+        volumes.open(HOOK_LIBRARY)
+        volumes.adopt({container.pod for container in node.pods.containers})
     except OSError as error:
         raise CannotGoOnError(f"volumes cannot be prepared: {error}") from error
     return volumes
@@ -322,7 +330,7 @@ def _overcommit(settings: Settings, records: Iterable[PodRecord]) -> Overcommit:
     keys = [ContainerKey(record.pod.pod, one.name) for record in records for one in record.pod.containers]
     arbiter = MemoryArbiter(
         wait_policy(settings.wait_policy, os.urandom(16)),
-        remind_s=settings.wait_remind_s,
+        remind_s=REMIND_S,
         longest_wait_s=settings.wait_longest_s,
         block_bytes=BLOCK_BYTES,
     )

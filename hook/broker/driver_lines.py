@@ -140,9 +140,9 @@ class DriverLines:
 
     async def settle_all(self) -> None:
         """Bring the lines of all registered pods to what is registered."""
-        for pod in self._node.pods():
+        for record in self._node.pods:
             async with self._changing:
-                await self._settle_registered(pod)
+                await self._settle_registered(record.pod.pod)
 
     async def containers_run(self, pod: PodUid, ids: Mapping[ContainerName, str]) -> None:
         """Set the lines of containers whose ids the pod's status shows. Ids that are known cost nothing."""
@@ -194,7 +194,8 @@ class DriverLines:
         """The enforcement on each GPU that the driver or a registered pod names; empty until known."""
         if not self._asked.is_set():
             return ()
-        registered = {gpu for key in self._node.containers() for gpu in self._node.gpus(key)}
+        containers = self._node.pods.containers.values()
+        registered = {line.gpu for container in containers for line in container.lines}
         return tuple(self._of(gpu) for gpu in sorted(registered | set(self._obstacles)))
 
     def _of(self, gpu: GpuUuid) -> GpuEnforcement:
@@ -235,9 +236,9 @@ class DriverLines:
             )
 
     async def _settle_registered(self, pod: PodUid) -> None:
-        registered = self._node.registered(pod)
-        if registered is not None:
-            await self._settle(registered)
+        record = self._node.pods.get(pod)
+        if record is not None:
+            await self._settle(record.pod)
 
     async def _settle(self, pod: Register, *, only_raise: bool = False) -> None:
         able = {gpu for gpu, why in self._obstacles.items() if not why}
@@ -264,7 +265,7 @@ class DriverLines:
     def _limits(
         self, pod: Register, groups: Mapping[ContainerName | None, Path]
     ) -> Iterable[tuple[Path, dict[GpuUuid, int | None]]]:
-        context_bytes = self._node.measuring.context_bytes
+        context_bytes = self._node.audit.context_bytes
         limits = {None: pod_limits(pod, context_bytes)} | {
             container.name: container_limits(container, context_bytes) for container in pod.containers
         }

@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
@@ -72,19 +71,6 @@ class NotCarriedOutError(PlimsollError):
     """The machine failed (disk full, no descriptors left, for example). The same request may be repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerBounds:
-    """The settings that bound containers at run time.
-
-    Attributes:
-        connections_max: connections that a container's processes may hold open at once.
-        shares: those of the share scheduler.
-    """
-
-    connections_max: int
-    shares: ShareSettings = field(default_factory=ShareSettings)
-
-
 class Engine:
     """The broker at work. Everything except the file work runs on the event loop's thread.
 
@@ -103,7 +89,7 @@ class Engine:
         disk: BrokerFiles,
         files_thread: Executor,
         start_task: StartTask,
-        bounds: ContainerBounds,
+        shares: ShareSettings,
         driver_lines: DriverLines,
     ) -> None:
         self.health = GpusHealth(disk.contexts.root)
@@ -120,11 +106,10 @@ class Engine:
         self._grown = asyncio.Event()
         self._watcher = DeathWatch[ProcessKey](self._on_death)
         self._looking: asyncio.Task[None] | None = None
-        shares = bounds.shares
         times_ms = (shares.ahead_ms, shares.alone_ms, shares.slice_ms)
         self.bounded_log = BoundedLog()
         self._file_work = FileWork(
-            node, disk, GateConstants(*(round(1000 * ms) for ms in times_ms)), self.bounded_log
+            node.pods, disk, GateConstants(*(round(1000 * ms) for ms in times_ms)), self.bounded_log
         )
         self.shares = Shares(
             partial(Scheduler, shares),
@@ -134,7 +119,11 @@ class Engine:
             self._announce_finding,
         )
         self._hooks = HookSockets(
-            start_task, node.process, node.gpus, self._take_or_log, bounds.connections_max, self.bounded_log
+            start_task,
+            node.process,
+            node.pods.gpus,
+            self._take_or_log,
+            self.bounded_log,
         )
 
     async def start(self) -> None:
@@ -155,7 +144,7 @@ class Engine:
             NotCarriedOutError: part of it could not be carried out; repeat it.
         """
         if isinstance(event, Unregister):
-            await self._hooks.drain(key for key in self.node.containers() if key.pod == event.pod)
+            await self._hooks.drain(key for key in self.node.pods.containers if key.pod == event.pod)
         lines = self.driver_lines.changing(event) if isinstance(event, Register) else contextlib.nullcontext()
         async with lines, self._turn:
             await self._carry_out(self.node.handle(event, time.time()))

@@ -1,27 +1,32 @@
-"""The broker's own measurements by NVML, for nodes without a monitor.
+"""The broker's own readings by NVML: measurements for nodes without a monitor, and the GPUs for `plimsoll run`.
 
 The broker measures once at its start, because the driver's first answer takes a while, and then only while a
 container is registered. After a new process or context, and after a death, which may leave memory to others, it
 measures a few times within hundredths of a second. So it knows the cost of a context before programs make many.
+
+`plimsoll run` chooses a GPU, and asks the broker for them. The command may itself be under a line, where NVML shows
+the line instead of the GPU. And a new session with the driver takes a second on some machines.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hook.broker.core.audit.overheads import RUN
+from hook.broker.core.audit.audit import RUN
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.gpu_health import driver_view
 from plimsoll.broker.announcements import Context, Exited, Hello
-from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.broker.wire import GpusRead, Measured, MeasuredGpu, MeasuredProcess
+from plimsoll.events import Gpu, Phase, Task
 from plimsoll.gpu_health import DriverView
-from plimsoll.ids import GpuUuid
+from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.cgroup import read_pod
-from plimsoll.nvml.readings import GpuReading, NvmlAwayError
+from plimsoll.nvml.readings import GpuReading, GpuSample, NvmlAwayError
 from plimsoll.nvml.thread import DriverThread
 from plimsoll.part.clock import machine_ns
+from plimsoll.part.limits import memory_limit
 from plimsoll.part.log import get_logger
 from plimsoll.part.processes import read_stat
 
@@ -36,6 +41,11 @@ PERIOD_S: Final = 1.0
 
 RETRY_S: Final = 30.0
 """Seconds between two attempts while no driver answers."""
+
+UNKNOWN_IDLE_PCT: Final = 100.0
+"""The idle time, in percent, of a GPU whose driver measures no utilisation (MIG). Memory alone then decides."""
+
+NO_DRIVER: Final = "install it, or, for the emulator, set PLIMSOLL_EMULATOR and LD_LIBRARY_PATH"
 
 REMEDY: Final = "install NVIDIA's driver, or let the monitor measure: PLIMSOLL_BROKER_MEASURE=false"
 
@@ -74,7 +84,7 @@ class Measurements:
                 await asyncio.sleep(SOON_S)  # The pause also bounds programs that send hellos without end.
 
     def _is_idle(self) -> bool:
-        return not self._engine.node.pods()
+        return not self._engine.node.pods
 
     async def _has_come(self, pause_s: float) -> bool:
         """Wait at most `pause_s` seconds for a new process or context, or a death; returns whether one came."""
@@ -96,7 +106,7 @@ class Measurements:
 
     async def _measure(self) -> None:
         measured, seen = await self._driver.ask(
-            partial(_read, judges=time.monotonic() >= self._judged_s + PERIOD_S)
+            partial(_measure, judges=time.monotonic() >= self._judged_s + PERIOD_S)
         )
         if seen is not None:
             self._judged_s = seen.now_s
@@ -130,7 +140,7 @@ def _pauses() -> Iterator[float]:
         yield pause_s
 
 
-def _read(nvml: "Nvml", *, judges: bool) -> tuple[Measured, DriverView | None]:
+def _measure(nvml: "Nvml", *, judges: bool) -> tuple[Measured, DriverView | None]:
     """Measure the whole node by NVML and `/proc`, and read the GPUs' health where it is asked for.
 
     Raises:
@@ -140,25 +150,74 @@ def _read(nvml: "Nvml", *, judges: bool) -> tuple[Measured, DriverView | None]:
     began_ns = machine_ns()
     samples = nvml.read(None)
     gpus = [gpu for gpu in samples if gpu.reading.usable_bytes > 0]
-    found = [_process(gpu.reading.uuid, *held) for gpu in gpus for held in gpu.used_bytes.items()]
+    found = [_measured_process(gpu.reading.uuid, *held) for gpu in gpus for held in gpu.used_bytes.items()]
     measured = Measured(
         began_ns=began_ns,
-        gpus=tuple(_gpu(gpu.reading) for gpu in gpus),
+        gpus=tuple(_measured_gpu(gpu.reading) for gpu in gpus),
         processes=tuple(process for process in found if process is not None),
     )
     return measured, driver_view(nvml, samples) if judges else None
 
 
-def _gpu(reading: GpuReading) -> MeasuredGpu:
+def _measured_gpu(reading: GpuReading) -> MeasuredGpu:
     used_bytes = min(max(reading.used_bytes, 0), reading.usable_bytes)
     return MeasuredGpu(gpu=reading.uuid, usable_bytes=reading.usable_bytes, used_bytes=used_bytes)
 
 
-def _process(gpu: GpuUuid, pid: int, used_bytes: int | None) -> MeasuredProcess | None:
+def _measured_process(gpu: GpuUuid, pid: int, used_bytes: int | None) -> MeasuredProcess | None:
     """A measured process; None for a process that is gone, or whose bytes the driver does not know."""
     stat = read_stat(pid)
     if stat is None or stat.has_ended or not used_bytes:
         return None
     return MeasuredProcess(
         pid=pid, start_ticks=stat.start_ticks, gpu=gpu, used_bytes=used_bytes, pod=read_pod(pid)
+    )
+
+
+async def read_gpus(engine: Engine, driver: DriverThread) -> GpusRead:
+    """Read every GPU that answers; cancelling is safe.
+
+    Raises:
+        NvmlAwayError: the driver is missing; the message has the remedy.
+    """
+    containers = (await engine.describe()).containers
+    owners = {process.pid: use.pod for use in containers for process in use.processes}
+    try:
+        samples, seen = await driver.ask(_read)
+    except NvmlAwayError as error:
+        raise NvmlAwayError(f"{error}; {memory_limit() or error.remedy or NO_DRIVER}") from error
+    await engine.judge(seen)
+    return GpusRead(gpus=tuple(_gpu(sample, owners) for sample in samples), health=engine.health.unhealthy)
+
+
+def _read(nvml: "Nvml") -> tuple[tuple[GpuSample, ...], DriverView]:
+    samples = nvml.read({})
+    return samples, driver_view(nvml, samples)
+
+
+def _gpu(sample: GpuSample, owners: Mapping[int, PodUid]) -> Gpu:
+    reading = sample.reading
+    busy_pct = sample.utilisation[-1][1] if sample.utilisation else 100.0 - UNKNOWN_IDLE_PCT
+    return Gpu(
+        uuid=reading.uuid,
+        index=reading.index,
+        model=reading.model,
+        usable_bytes=reading.usable_bytes,
+        used_bytes=reading.used_bytes,
+        idle_pct=100.0 - busy_pct,
+        mig_parent=reading.mig_parent,
+        tasks=tuple(_task(pid, used, reading.uuid, owners) for pid, used in sample.used_bytes.items()),
+    )
+
+
+def _task(pid: int, used_bytes: int | None, gpu: GpuUuid, owners: Mapping[int, PodUid]) -> Task:
+    held_bytes = used_bytes or 0
+    return Task(
+        pid=pid,
+        start_ticks=0,
+        gpu=gpu,
+        phase=Phase.LOADED,
+        used_bytes=held_bytes,
+        peak_bytes=held_bytes,
+        pod=owners.get(pid),
     )

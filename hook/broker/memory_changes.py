@@ -1,6 +1,7 @@
 """The memory of hooked processes, read from their pages and sent to a subscriber when it changes much.
 
-What always holds: a program pays nothing for being watched, because only the broker reads, by `pread`. A slow
+What always holds: after a message, the subscriber's state differs from the counts by less than the least change. A
+program pays nothing for being watched, because only the broker reads, by `pread`. A slow
 subscriber holds up no other and costs no memory: the pages are read again once it has taken its changes.
 """
 
@@ -9,13 +10,22 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from hook.broker.core.codec import SLOT_BYTES, memory_in
+from hook.broker.core.codec import SLOT_BYTES, ProcessMemory, memory_in
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.changes import NOTHING, ProcessMemory, is_change
 from hook.broker.engine import Engine
 from hook.broker.shares.work_pages import WorkPage, WorkPages
 from plimsoll.broker.wire import MemoryChange
 from plimsoll.ids import GpuUuid, ProcessKey
+
+LEAST_CHANGE_BYTES: Final = 64 * 1024 * 1024
+"""A smaller change is never sent: activations of a running model come and go by tens of MiB. The monitor's
+`monitor.core.lifecycle.RELOAD_BYTES` is the same."""
+
+LEAST_CHANGE_RATIO: Final = 0.1
+"""This part of a process's peak, so that a process of 20 GiB is no more talkative than one of 2 GiB."""
+
+NOTHING: Final = ProcessMemory(0, 0)
+"""The state before the first message."""
 
 LOOK_S: Final = 0.05
 """Seconds between two readings: half of the tenth of a second within which a change is seen, because the monitor's
@@ -130,3 +140,10 @@ def _changes(
         )
         for gpu, now in new.items()
     ]
+
+
+def is_change(sent: ProcessMemory, now: ProcessMemory) -> bool:
+    """Whether `now` is worth a message after `sent`."""
+    least_bytes = max(LEAST_CHANGE_BYTES, LEAST_CHANGE_RATIO * now.peak_bytes)
+    is_other_use = abs(now.used_bytes - sent.used_bytes) >= least_bytes
+    return is_other_use or now.peak_bytes - sent.peak_bytes >= least_bytes

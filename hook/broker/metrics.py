@@ -1,11 +1,15 @@
 """The broker's metrics for Prometheus.
 
-Every scrape makes all samples anew from the description at that moment, so a pod's series end with the pod.
+Every scrape makes all samples anew from the description at that moment, so a pod's series end with the pod. A
+container that owns its GPUs has no series of a share. The use of a container with an open gate is absent instead of
+0, because it is not metered then.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 from typing import Final
 
 from aiohttp import web
@@ -15,16 +19,34 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.histogram import WAIT_BUCKETS_S, WaitTimes
+from hook.broker.core.memory.requests import WAIT_BUCKETS_S, WaitTimes
+from hook.broker.core.shares.events import GateState, ShareUse
 from hook.broker.engine import Engine
 from hook.broker.settings import PREFIX
-from hook.broker.shares.metrics import CONTAINER, ShareRow, share_families
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerUse, Description
 from plimsoll.part.metrics import add_common
 from plimsoll.part.web import serving_tcp
 
+CONTAINER: Final = ("namespace", "pod", "uid", "container")
+"""The labels. The uid is needed: commands of `plimsoll run` may share a name, as may a lingering pod and its
+successor."""
+
 _GPU: Final = (*CONTAINER, "gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """The compute time of a container.
+
+    Attributes:
+        names: the values of the labels `CONTAINER`.
+        unmet_count: spans in which the container wanted its request throughout and got less.
+    """
+
+    names: tuple[str, str, str, str]
+    use: ShareUse
+    unmet_count: int
 
 
 class _Uses(Collector):
@@ -96,7 +118,7 @@ class _Uses(Collector):
             "GPU memory that NVML shows past what the processes count.",
             labels=_GPU,
         )
-        measuring = self._engine.node.measuring
+        audit = self._engine.node.audit
         for container in self.description.containers:
             key = _key(container)
             for place, gpu_line in enumerate(container.container.lines):
@@ -105,8 +127,8 @@ class _Uses(Collector):
                 counted = (each.used_bytes[place] - each.excess_bytes[place] for each in container.processes)
                 used.add_metric(names, sum(counted))
                 line.add_metric(names, gpu_line.line_bytes)
-                measured.add_metric(names, measuring.measured_bytes(key, gpu_line.gpu))
-                excess.add_metric(names, measuring.excess_bytes(key, gpu_line.gpu))
+                measured.add_metric(names, audit.measured_bytes(key, gpu_line.gpu))
+                excess.add_metric(names, audit.excess_bytes(key, gpu_line.gpu))
         return info, used, line, measured, excess
 
     def _enforcement(self) -> Metric:
@@ -196,6 +218,80 @@ def _buckets(waited: WaitTimes) -> list[tuple[str, float]]:
     """The cumulative buckets of a histogram, in Prometheus' form."""
     bounds = (*map(str, WAIT_BUCKETS_S), "+Inf")
     return list(zip(bounds, accumulate(waited.counts), strict=True))
+
+
+_COUNTERS: Final = {
+    "used_seconds": (
+        "busy_s",
+        "Time in which a GPU executed the container's work while the gate was not open, mean over its GPUs.",
+    ),
+    "waited_seconds": ("waited_s", "Time in which a thread stood at the shut gate."),
+    "waits": (
+        "waits",
+        "Times that a thread began to stand at the shut gate while no other thread stood there.",
+    ),
+}
+"""By the name after `plimsoll_hook_share_`: the field of `ShareUse`, and the help text."""
+
+
+def share_families(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
+    """All metrics of these containers."""
+    shared = [row for row in rows if not row.use.terms.whole]
+    return (*_ratios(shared), _gates(shared), *_counters(shared))
+
+
+def _ratios(rows: Iterable[ShareRow]) -> tuple[Metric, ...]:
+    used = GaugeMetricFamily(
+        "plimsoll_hook_share_used_ratio",
+        "Compute time used in the latest second or two, of one GPU, mean over its GPUs; absent while the gate"
+        " is open, as nothing is metered then.",
+        labels=CONTAINER,
+    )
+    requested = GaugeMetricFamily(
+        "plimsoll_hook_share_requested_ratio",
+        "Part of each GPU's compute time that is guaranteed to the container.",
+        labels=CONTAINER,
+    )
+    limit = GaugeMetricFamily(
+        "plimsoll_hook_share_limit_ratio",
+        "Part of each GPU's compute time that the container may use at most.",
+        labels=CONTAINER,
+    )
+    for row in rows:
+        requested.add_metric(row.names, row.use.terms.request_pct / 100)
+        limit.add_metric(row.names, row.use.terms.limit_pct / 100)
+        if row.use.state is not GateState.OPEN:
+            used.add_metric(row.names, row.use.used_pct / 100)
+    return used, requested, limit
+
+
+def _gates(rows: Iterable[ShareRow]) -> Metric:
+    gates = GaugeMetricFamily(
+        "plimsoll_hook_gate_state",
+        "1 for the state of the container's gate: `open`, `metered` or `shut`.",
+        labels=(*CONTAINER, "state"),
+    )
+    for row in rows:
+        for state in GateState:
+            gates.add_metric((*row.names, state.name.lower()), float(row.use.state is state))
+    return gates
+
+
+def _counters(rows: Iterable[ShareRow]) -> Iterable[Metric]:
+    for name, (field, text) in _COUNTERS.items():
+        family = CounterMetricFamily(f"plimsoll_hook_share_{name}", text, labels=CONTAINER)
+        value = attrgetter(field)
+        for row in rows:
+            family.add_metric(row.names, value(row.use))
+        yield family
+    unmet = CounterMetricFamily(
+        "plimsoll_hook_share_unmet",
+        "Spans in which the container wanted its request throughout and got less.",
+        labels=CONTAINER,
+    )
+    for row in rows:
+        unmet.add_metric(row.names, row.unmet_count)
+    yield unmet
 
 
 def serving_metrics(engine: Engine, host: str, port: int) -> AbstractAsyncContextManager[int]:

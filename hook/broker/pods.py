@@ -16,17 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
-from hook.broker.core.registration.pod_lines import registration
 from hook.broker.driver_lines import DriverLines
 from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.layouts import WITHOUT_GPUS, LaidOut, Layouts, RefusedLayout
-from plimsoll.broker.wire import RUN_NAMESPACE, Description, Register, Unregister
+from plimsoll.broker.wire import RUN_NAMESPACE, ContainerLines, Description, Line, Register, Unregister
+from plimsoll.contract import DECISION, asks_gpu
+from plimsoll.decision import GpuGrant, decision_of
 from plimsoll.ids import ContainerName, NodeName, PodUid
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Reflector, Synced
 from plimsoll.kube.transport import Transport
+from plimsoll.lifespan import Lifespan
 from plimsoll.part.errors import InputError
 from plimsoll.part.log import get_logger
 
@@ -213,3 +215,40 @@ def _ids(pod: Pod) -> dict[ContainerName, str]:
     """The ids of the pod's containers, as far as its node has reported them."""
     reported = (*(pod.status.initContainerStatuses or ()), *(pod.status.containerStatuses or ()))
     return {ContainerName(one.name): one.containerID for one in reported if one.containerID}
+
+
+def registration(pod: Pod) -> Register | None:
+    """A bound pod's registration; None for a pod without a GPU.
+
+    Raises:
+        InputError: the placer's decision cannot be read, or the pod requests a GPU and has none.
+    """
+    decision = decision_of(pod)
+    if decision is None:
+        if asks_gpu(pod):
+            remedy = "let Plimsoll's placer bind it (schedulerName: plimsoll)"
+            raise InputError(f"metadata.annotations[{DECISION}]", None, "is missing", remedy)
+        return None
+    return Register(
+        pod=PodUid(pod.metadata.uid),
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        containers=tuple(
+            _container(name, grants, decision.start.lifespan(name), decision.cpus.get(name, ""))
+            for name, grants in sorted(decision.containers.items())
+        ),
+    )
+
+
+def _container(
+    name: ContainerName, grants: tuple[GpuGrant, ...], lifespan: Lifespan, cpus: str
+) -> ContainerLines:
+    lines = (
+        Line(gpu=one.gpu, line_bytes=one.line_bytes, share_pct=one.share_pct, limit_pct=one.limit_pct)
+        for one in grants
+    )
+    whole = any(one.whole for one in grants)
+    best_effort = not whole and any(one.memory_bytes is None for one in grants)
+    return ContainerLines(
+        name=name, lines=tuple(lines), whole=whole, best_effort=best_effort, lifespan=lifespan, cpus=cpus
+    )

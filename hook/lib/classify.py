@@ -7,7 +7,7 @@ functions of their own, because programs get those.
 
     python -m hook.lib.classify OUTPUT.h INCLUDE_FOLDER…
 
-`OUTPUT.h` gets every classified name, sorted, for `driver/unclassified.c`.
+`OUTPUT.h` gets every classified name, sorted, for `driver/routing.c`.
 """
 
 import re

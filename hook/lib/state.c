@@ -9,6 +9,6 @@ struct plimsoll_state plimsoll = {
     .attach_lock = PTHREAD_MUTEX_INITIALIZER,
     .retry_lock = PTHREAD_MUTEX_INITIALIZER,
     .context_lock = PTHREAD_MUTEX_INITIALIZER,
-    .shares = {.lock = PTHREAD_MUTEX_INITIALIZER, .slower = 1, .passes_left = 1}};
+    .shares = {.lock = PTHREAD_MUTEX_INITIALIZER, .waits.slower = 1, .samples.passes_left = 1}};
 
 _Thread_local unsigned plimsoll_depth;

@@ -8,7 +8,6 @@
 
 #include "driver/cuda_api.h"
 #include "memory/holdings.h"
-#include "memory/imports.h"
 #include "hooks.h"
 #include "pages.h"
 #include "driver/loader.h"
@@ -72,6 +71,15 @@ struct plimsoll_contexts {
                             ever has */
 };
 
+/* The pieces of memory that this process imports from its container, or from itself: its imports of each
+ * piece. Guarded by `lock`. */
+struct plimsoll_own_imports {
+    pthread_mutex_t lock;
+    uint32_t counts[PLIMSOLL_MAX_EXPORTS];
+    uint32_t marks_used;
+    bool is_kept[PLIMSOLL_MAX_EXPORTS]; /* this process let go of its own piece, and imports it still */
+};
+
 /* Devices whose index in `limits` is remembered. For devices beyond it, every call queries the driver. */
 #define PLIMSOLL_DEVICES 64
 
@@ -104,7 +112,7 @@ struct plimsoll_state {
     unsigned gpu_count;       /* attach_lock */
     bool is_verbose;          /* attach_lock */
     bool is_fork_watched;     /* attach_lock */
-    bool is_end_watched;      /* written only by the thread that started the keeper */
+    bool is_end_watched;      /* written only by the thread that started the poller */
 
     /* limits as last read: written by the thread that raised is_refreshing */
     bool is_refreshing;    /* atomic */

@@ -20,8 +20,8 @@ class ConditionRules:
         pressure: the marks of free memory.
     """
 
-    hold_s: float
-    pressure: PressureRules
+    hold_s: float = health.HOLD_S
+    pressure: PressureRules = PressureRules()  # noqa: RUF009 - it is frozen
 
 
 @dataclass(frozen=True, slots=True)

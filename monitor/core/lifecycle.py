@@ -24,10 +24,21 @@ from msgspec.structs import replace
 
 from plimsoll.events import Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
+from plimsoll.quantity import MIB
 
 RELOAD_RATIO: Final = 0.1
 """The least rise that is a reload, as a ratio of the task's peak: at work, a program of 20 GiB moves by hundreds of
 MiB."""
+
+SETTLE_S: Final = 0.8
+"""Longer than the pauses of tenths of a second that frameworks make between layers while they load. `loaded` is still
+known within a second of the moment from which memory stood still."""
+
+TOLERANCE_BYTES: Final = 8 * MIB
+"""Small allocations of a running program."""
+
+RELOAD_BYTES: Final = 64 * MIB
+"""The least rise that is a reload for a small task."""
 
 
 class TaskKey(Struct, frozen=True, order=True, cache_hash=True):
@@ -64,9 +75,9 @@ class LoadingRules:
             `RELOAD_RATIO` of its peak, is loading again.
     """
 
-    settle_s: float
-    tolerance_bytes: int
-    reload_bytes: int
+    settle_s: float = SETTLE_S
+    tolerance_bytes: int = TOLERANCE_BYTES
+    reload_bytes: int = RELOAD_BYTES
 
 
 class TaskLife(Struct, frozen=True, kw_only=True):

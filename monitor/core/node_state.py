@@ -15,6 +15,7 @@ from monitor.core.lifecycle import TaskLife
 from plimsoll.events import TASKS_AT_MOST, Gpu, Phase, Task
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.nvml.readings import GpuReading
+from plimsoll.quantity import MIB
 
 _IDLE_DIGITS: Final = 3
 
@@ -24,14 +25,14 @@ class Thresholds:
     """The smallest changes that are worth a `node.state` event when no task event carries them.
 
     Attributes:
+        heartbeat_s: the longest time without an event.
         idle_pct: change of a GPU's idle average, in points.
         memory_bytes: change of a GPU's used memory, or rise of a task's peak.
-        heartbeat_s: the longest time without an event.
     """
 
-    idle_pct: float
-    memory_bytes: int
     heartbeat_s: float
+    idle_pct: float = 10.0
+    memory_bytes: int = 256 * MIB
 
 
 def gpus(

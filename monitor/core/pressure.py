@@ -16,10 +16,10 @@ from plimsoll.ids import GpuUuid
 
 @dataclass(frozen=True, slots=True)
 class PressureRules:
-    """The two marks, in percent of a GPU's usable memory; `end_pct` is at least `begin_pct`."""
+    """The two marks, in percent of a GPU's usable memory: memory that moves around one does not reach the other."""
 
-    begin_pct: float
-    end_pct: float
+    begin_pct: float = 5.0
+    end_pct: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from placer.core.ranking import Ranking, ReadCount
-from placer.core.score import Formula, NodeScores, node_scores
+from placer.core.score import NodeScores, node_scores
 from placer.decide import Decider
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import GpuUuid, NodeName
@@ -80,15 +80,14 @@ class NodeRows:
         encoded: the number of rows that were encoded, for metrics and tests.
     """
 
-    def __init__(self, decider: Decider, formula: Formula) -> None:
+    def __init__(self, decider: Decider) -> None:
         """Keep the rows of a decider's nodes.
 
         Args:
             decider: has the reports and the promises.
-            formula: the score's.
         """
         self.encoded = 0
-        self._decider, self._formula = decider, formula
+        self._decider = decider
         self._names: list[NodeName] = []
         self._rows: dict[NodeName, _Row] = {}
         self._gpus: dict[NodeName, tuple[tuple[GpuUuid, str, bytes], ...]] = {}
@@ -262,7 +261,7 @@ class NodeRows:
 
     def _gpu_structs(self, state: NodeState) -> tuple[NodeScores, tuple[GpuRow, ...]]:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
-        scores = node_scores(rooms.values(), self._formula)
+        scores = node_scores(rooms.values())
         standing = self._decider.pool.standing(state.node)
 
         def row(gpu: Gpu) -> GpuRow:

@@ -4,12 +4,13 @@ What always holds: the result is kube-scheduler's own. Follows Kubernetes 1.36, 
 `component-helpers/resource/helpers.go`. Pure.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
 from plimsoll.kube.models import Container, ContainerStatus, Pod, Quantities, ResourceRequirements
-from plimsoll.quantity import parse_milli
+from plimsoll.quantity import parse_exact, parse_milli
 
 Amounts = Mapping[str, int]
 
@@ -41,6 +42,21 @@ def effective_requests(pod: Pod) -> dict[str, int]:
     total = _greater(running + sidecars, starting)
     total |= {name: amount for name, amount in _own_requests(pod).items() if name.startswith(_POD_LEVEL)}
     return _rounded(Counter(total) + Counter(_thousandths(pod.spec.overhead, "spec.overhead")))
+
+
+def amounts_of(quantities: Quantities | None, field_name: str) -> dict[str, int]:
+    """Quantities as whole numbers, rounded up; CPU in thousandths.
+
+    Raises:
+        InputError: a value is no quantity.
+    """
+    return {name: _amount(name, value, f"{field_name}[{name}]") for name, value in (quantities or {}).items()}
+
+
+def _amount(name: str, value: str | float, field_name: str) -> int:
+    if name == "cpu":
+        return parse_milli(value, field_name)
+    return math.ceil(parse_exact(value, field_name))
 
 
 def _requests(

@@ -3,8 +3,8 @@
 Source: J. Kang, H. Lee, D. Lee, "Pod Placement Techniques to Avoid Job Failures Due to Low GPU Memory in a
 Kubernetes Environment with Shared GPUs", IJASEIT 2024, §II.B and Algorithm 1. Its prose and its formula
 disagree. The prose prefers GPUs that are idle; the formula of Algorithm 1, line 5,
-`(1 − used/total) × (1 − idle/100)`, prefers busy ones. We follow the prose by default. The literal formula stays
-selectable, to reproduce the paper as printed.
+`(1 − used/total) × (1 − idle/100)`, prefers busy ones. We follow the prose. The policy
+`kang-literal` has the literal formula, to reproduce the paper as printed.
 
 Deviations: `total` is the usable memory, without the driver's own reserve. `used` is the greater of measured and
 promised memory (see `placer.core.room`), so that the list that people read is in the order that decisions take. The
@@ -63,7 +63,7 @@ def gpu_score(free_ratio: float, idle_pct: float, formula: Formula = Formula.PRO
     return free * (idle if formula is Formula.PROSE else 1 - idle) + TIE_BREAK * free
 
 
-def node_scores(rooms: Iterable[Room], formula: Formula = Formula.PROSE) -> NodeScores:
+def node_scores(rooms: Iterable[Room]) -> NodeScores:
     """The scores of a node by the rooms of all its GPUs, as the sorted list keeps them."""
-    gpus = {room.gpu.uuid: gpu_score(room.free_ratio, room.gpu.idle_pct, formula) for room in rooms}
+    gpus = {room.gpu.uuid: gpu_score(room.free_ratio, room.gpu.idle_pct) for room in rooms}
     return NodeScores(max(gpus.values(), default=0.0), gpus)

@@ -8,7 +8,7 @@ node costs one look-up for each requirement, however many values the requirement
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from plimsoll.kube.models import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from plimsoll.quantity import plain_int
@@ -21,6 +21,19 @@ Traits = Mapping[str, str]
 
 Check = Callable[[Traits], bool]
 """A requirement: whether a node with these traits meets it."""
+
+
+class LabelledNode(Protocol):
+    """A node as selectors and rules about labels read it."""
+
+    @property
+    def node(self) -> Node:
+        """The node as the watch showed it."""
+
+    @property
+    def traits(self) -> Traits:
+        """Its labels, and its fields."""
+
 
 _number = lru_cache(maxsize=4096)(plain_int)  # many requirements compare with the same label
 

@@ -67,10 +67,10 @@ def readiness_of(node: Node) -> str:
     return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
 
 
-def standing_of(node: Node, opt_out_label: str) -> Standing:
+def standing_of(node: Node) -> Standing:
     """The standing of a node by its object."""
     return Standing(
-        tuple(_closed(node, opt_out_label)),
+        tuple(_closed(node)),
         tuple(
             f"{taint.key}{'=' if taint.value else ''}{taint.value or ''}:{taint.effect}"
             for taint in node.spec.taints or ()
@@ -80,8 +80,8 @@ def standing_of(node: Node, opt_out_label: str) -> Standing:
     )
 
 
-def _closed(node: Node, opt_out_label: str) -> Iterator[str]:
-    if (off := opt_out_of(node.metadata.labels, opt_out_label)) is not None:
+def _closed(node: Node) -> Iterator[str]:
+    if (off := opt_out_of(node.metadata.labels)) is not None:
         yield off
     if node.spec.unschedulable:
         yield CORDONED

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core.fit import Offer, Tolerations
-from placer.core.selector import checks_of
+from placer.core.selector import LabelledNode, checks_of
+from placer.core.tolerations import Tolerations
 from plimsoll.kube.models import Pod
 
 WISHES_SHARE: Final = 0.05
@@ -42,7 +42,7 @@ class Wish:
 
     name: str
     weight: int
-    met_by: Callable[[Offer], float]
+    met_by: Callable[[LabelledNode], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def wishes_of(pod: Pod, tolerations: Tolerations) -> tuple[Wish, ...]:
     return (_untainted(tolerations),) if preferred is None else (_untainted(tolerations), preferred)
 
 
-def met(wishes: Iterable[Wish], offer: Offer) -> Met:
+def met(wishes: Iterable[Wish], offer: LabelledNode) -> Met:
     """How far a node meets these wishes."""
     parts = {wish.name: (wish.weight, wish.met_by(offer)) for wish in wishes}
     if all(part == 1 for _, part in parts.values()) and not parts.keys() - {UNTAINTED}:
@@ -88,7 +88,7 @@ def met(wishes: Iterable[Wish], offer: Offer) -> Met:
 
 
 def _untainted(tolerations: Tolerations) -> Wish:
-    def met_by(offer: Offer) -> float:
+    def met_by(offer: LabelledNode) -> float:
         taints = offer.node.spec.taints
         if not taints:
             return 1.0
@@ -109,7 +109,7 @@ def _preferred(pod: Pod) -> Wish | None:
         return None
     total = sum(weight for weight, _ in terms)
 
-    def met_by(offer: Offer) -> float:
+    def met_by(offer: LabelledNode) -> float:
         return sum(weight for weight, checks in terms if all(holds(offer.traits) for holds in checks)) / total
 
     return Wish(PREFERRED, _NODE_AFFINITY_WEIGHT, met_by)

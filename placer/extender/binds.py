@@ -24,9 +24,9 @@ from placer.extender.wire import BindingArgs
 from placer.publisher import placement
 from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.cache.nominator import bookings_of
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.pods.pod_info import PodReader
+from placer.scheduler.pods.nominator import bookings_of
+from placer.scheduler.profile import PodReader, shortages
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
@@ -165,7 +165,7 @@ class Binds:
             # nor of room that is held for pods that the placer nominated.
             nominator = self.cache.nominator
             side = NodeSide(
-                lambda one: self.cache.shortages(pod, asked.needs, one),
+                lambda one: shortages(self.cache, pod, asked.needs, one),
                 held=lambda one: bookings_of(nominator.against(pod, one)),
             )
             decided = self.decider.counted(
@@ -197,7 +197,7 @@ class Binds:
         metrics.binds.failures.labels(ending.result.name.lower()).inc()
         log.warning("not bound", **where, outcome=ending.result.value, error=ending.message)
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self.cache.release(uid)
+            self.cache.forget(uid)
             if (known := self.pods.get(uid)) is not None:
                 self.nominating.not_bound(known)
         return ending

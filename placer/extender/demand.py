@@ -6,12 +6,12 @@ Features that the placer's own scheduler lacks are not refused here, because kub
 
 from dataclasses import dataclass
 
-from placer.core.fit import Needs, needs_of
 from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
-from placer.scheduler.pods.pod_info import PodReader
+from placer.scheduler.pods.needs import Needs, needs_of
+from placer.scheduler.profile import PodReader
 from plimsoll.contract import POLICY, SCHEDULER_NAME, refuse_answers, refuse_long_annotations
 from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from placer.core.dry_run import GpuDryRun
-from placer.core.fit import OPTED_OUT
 from placer.core.plan import Plan
 from placer.decide import Decider
 from placer.extender.binds import Binds
@@ -19,8 +18,9 @@ from placer.extender.demand import ExtenderDemand, extender_demand
 from placer.extender.errors import UnavailableError
 from placer.extender.fits import Answer, Fits
 from placer.extender.wire import BindingArgs
-from placer.scheduler.cache.nominator import bookings_of
-from placer.scheduler.pods.pod_info import PodReader
+from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
+from placer.scheduler.pods.nominator import bookings_of
+from placer.scheduler.profile import PodReader
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.models import Pod
@@ -157,8 +157,8 @@ class Extender:
     def _shut(self, node: NodeName) -> str | None:
         """The reason why a node takes no pod of Plimsoll's, of which kube-scheduler knows nothing."""
         cache = self.binds.cache
-        offer = cache.offer(node)
-        return cache.paused or (OPTED_OUT if offer is not None and offer.standing.is_off else None)
+        known = cache.node(node)
+        return cache.paused or (OPTED_OUT if known is not None and known.standing.is_off else None)
 
     async def bind(self, order: BindingArgs) -> None:
         """Bind a pod with GPUs of this node that are free at this moment, see `Binds.bind`.

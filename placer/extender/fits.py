@@ -15,7 +15,8 @@ from placer.core.site import Candidate
 from placer.decide import Decider
 from placer.extender.demand import ExtenderDemand
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.cache.nominator import Nomination, bookings_of
+from placer.scheduler.pods.nominator import Nomination, bookings_of
+from placer.scheduler.profile import shortages
 from plimsoll.ids import NodeName
 
 KINDS: Final = 8
@@ -34,13 +35,13 @@ class KindAnswers:
     """
 
     _decider: Decider
-    _cluster: Cache
+    _cache: Cache
     computed: int = 0
     _answers: dict[NodeName, tuple[Candidate | None, Answer]] = field(default_factory=dict)
 
     def answer(self, asked: ExtenderDemand, node: NodeName) -> Answer:
         """The answer of a node to a pod of this kind, which is not booked, at this moment."""
-        held = self._cluster.nominator.against(asked.pod, node)
+        held = self._cache.nominator.against(asked.pod, node)
         if held:
             return self._beside(asked, node, held)
         candidate = self._decider.candidates.find(node)
@@ -55,7 +56,7 @@ class KindAnswers:
 
     def _beside(self, asked: ExtenderDemand, node: NodeName, held: Sequence[Nomination]) -> Answer:
         """The answer where room is held. kube-scheduler does not know of the placer's own nominated pods."""
-        short = self._cluster.shortages(asked.pod, asked.needs, node)
+        short = shortages(self._cache, asked.pod, asked.needs, node)
         if not short:
             return self._computed(asked, node, bookings_of(held))
         self.computed += 1

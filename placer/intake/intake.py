@@ -57,6 +57,9 @@ placer asks the server for the time."""
 FORGET_NODE_S: Final = 2 * SLOWEST_HEARTBEAT_S
 """Seconds without a report after which a node has left the cluster, or its last report is worthless."""
 
+CHECK_S: Final = 2.0
+"""Seconds between two searches for silent nodes. A node is silent for hours before it is forgotten."""
+
 SHOWN_NODES: Final = 10
 """The most nodes that one line of the log names."""
 
@@ -70,13 +73,11 @@ class IntakeOptions:
     Attributes:
         durable: the name of the placer's consumer in the stream; placers that run at once have different ones.
         check_s: the interval between two searches for silent nodes, in seconds.
-        forget_s: the time without a report after which a node is forgotten, in seconds.
         stream: the settings of the stream, for making it if it is missing.
     """
 
     durable: str
-    check_s: float
-    forget_s: float = FORGET_NODE_S
+    check_s: float = CHECK_S
     stream: Stream = field(default_factory=Stream)
 
 
@@ -303,9 +304,9 @@ class Intake:
         while True:
             heed_cancellation()
             await asyncio.sleep(self._options.check_s)
-            before_s = asyncio.get_running_loop().time() - self._options.forget_s
+            before_s = asyncio.get_running_loop().time() - FORGET_NODE_S
             for node in [node for node, reported_s in self._reported_s.items() if reported_s < before_s]:
-                log.warning("a silent node is forgotten", node=node, silent_s=self._options.forget_s)
+                log.warning("a silent node is forgotten", node=node, silent_s=FORGET_NODE_S)
                 self.forget(node)
 
     async def _watch_silence(self) -> None:

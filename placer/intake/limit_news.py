@@ -10,15 +10,17 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 import msgspec
+import nats.errors
 from nats.aio.client import Client
 
 from placer.core.explain.slowness import LimitNews
-from plimsoll.bus.messages import next_message
 from plimsoll.bus.subjects import LIMITS
 from plimsoll.envelope import decode_event, event_type
 from plimsoll.events import Limit
 from plimsoll.ids import PodUid
+from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
+from plimsoll.part.log import get_logger
 
 KINDS: Final = ("denied", "paused", "resumed", "unmet")
 """The events that say whether a container is held up. A `resumed` cancels the last `paused`."""
@@ -31,6 +33,9 @@ PODS_AT_MOST: Final = 10_000
 
 PENDING_AT_MOST: Final = 10_000
 """Events that may wait to be read; the client library drops more."""
+
+AGAIN_S: Final = 1.0
+"""The pause in seconds after an event could not be read: NATS is away, or the client library dropped events."""
 
 
 class LimitView:
@@ -50,8 +55,15 @@ class LimitView:
         """Read events until cancelled."""
         events = await self._client.subscribe(LIMITS, pending_msgs_limit=PENDING_AT_MOST)
         while True:
-            message = await next_message(events, "limit events cannot be read, retrying")
-            self.note(message.data)
+            heed_cancellation()
+            try:
+                message = await events.next_msg(timeout=None)
+            except nats.errors.Error as error:
+                cause = f"{type(error).__name__}: {error}"
+                get_logger().warning("limit events cannot be read, retrying", error=cause)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self.note(message.data)
 
     def note(self, message: bytes) -> None:
         """Take an event in; one that is damaged, or of another kind, changes nothing."""

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from plimsoll.bus.connection import REQUEST_S
+from plimsoll.bus.client import REQUEST_S
 from plimsoll.bus.consumers import BATCH, reading
 from plimsoll.bus.subjects import INFOS, REPORTS, STREAM
 from plimsoll.part.ending import heed_cancellation

@@ -15,7 +15,7 @@ from placer.core.policies import policy_named
 from placer.extender.serving import serve_extender
 from placer.intake.violation_events import read_violations
 from placer.kube.evictions import EvictionRules, OnViolation
-from placer.kube.options import KubeOptions
+from placer.kube.options import DRIFT_S, KubeOptions
 from placer.kube.parts import KubeParts
 from placer.kube.reviews import Reviews
 from placer.metrics.kube import LeaseMetrics
@@ -26,6 +26,7 @@ from placer.resize.tickets import StreamConfirmations
 from placer.scheduler.frontend import KubeFrontEnd
 from placer.settings import Settings
 from placer.stores.rooms import room_store
+from plimsoll.contract import PLACER_LEASE
 from plimsoll.kube.client import connect
 from plimsoll.kube.configuration import kubeconfig_path
 from plimsoll.kube.kubeconfig import IN_CLUSTER, own_namespace
@@ -72,7 +73,7 @@ def _lease(settings: Settings, transport: Transport, namespace: str, metrics: Le
     lease = Lease(
         transport,
         namespace,
-        settings.lease_name,
+        PLACER_LEASE,
         f"{settings.instance}-{secrets.token_hex(8)}",
         LeaseTiming(settings.lease_s),
         on_failure=metrics.failures.inc,
@@ -103,17 +104,14 @@ def _options(settings: Settings, namespace: str) -> KubeOptions:
     return KubeOptions(
         policy_named(settings.policy, PREFIX + "POLICY"),
         settings.instance,
-        drift_s=settings.drift_s,
+        drift_s=DRIFT_S,
         pool_namespace=settings.pool_namespace,
         evictions=EvictionRules(OnViolation(settings.on_violation), settings.violation_grace_s),
-        opt_out_label=settings.opt_out_label,
         relocation=RelocationRules(
             RelocationMode(settings.relocation),
             settings.relocation_after_s,
-            settings.relocation_keep_s,
-            settings.relocation_rest_s,
-            settings.relocation_per_hour,
-            settings.relocation_spare_gpus,
+            per_hour=settings.relocation_per_hour,
+            spare_gpus=settings.relocation_spare_gpus,
         ),
         namespace=namespace,
         places_unheld=settings.unheld_pods == "place",

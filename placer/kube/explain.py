@@ -23,7 +23,8 @@ from placer.kube.queue_position import standing_of
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.pod_info import PodInfo, PodReader
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import PodReader
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import refusal_on
 from plimsoll.contract import SCHEDULER_NAME

@@ -1,14 +1,17 @@
 """The options of the front end for a Kubernetes cluster."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
 from placer.kube.pool import OFF
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.plugins.volumes.binder import BIND_TIMEOUT_S
-from placer.scheduler.pods.pod_info import PodReader
-from plimsoll.contract import OPT_OUT_LABEL, SCHEDULER_NAME
+from plimsoll.contract import SCHEDULER_NAME
+
+DRIFT_S: Final = 300.0
+"""Seconds between two comparisons of the ledger with the API server. Each lists all pods of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,6 @@ class KubeOptions:
         volumes_s: the longest time that the claims of a placed pod may take to be bound, in seconds.
         evictions: what happens to pods that pass their lines.
         pool_namespace: the namespace of the pool's reservation pods; `OFF`: every GPU that is reported may be used.
-        opt_out_label: a node with this label and the value `off` takes no pods.
         relocation: which pods are moved, and for which.
         namespace: the placer's own namespace, on which an annotation pauses placing; empty: nothing pauses it.
         places_unheld: place pods with containers that nothing would hold to their lines, see `pods.held`.
@@ -32,16 +34,10 @@ class KubeOptions:
     policy: Policy
     instance: str = SCHEDULER_NAME
     binds_at_once: int = 16
-    drift_s: float = 300.0
+    drift_s: float = DRIFT_S
     volumes_s: float = BIND_TIMEOUT_S
     pool_namespace: str = OFF
     evictions: EvictionRules = field(default_factory=EvictionRules)
-    opt_out_label: str = OPT_OUT_LABEL
     relocation: RelocationRules = field(default_factory=RelocationRules)
     namespace: str = ""
     places_unheld: bool = False
-
-    @property
-    def reader(self) -> PodReader:
-        """Reads pods as this placer places them."""
-        return PodReader(self.policy, self.places_unheld)

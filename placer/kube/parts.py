@@ -54,7 +54,7 @@ from placer.scheduler.plugins.volumes.binder import VolumeBinder
 from placer.scheduler.plugins.volumes.waiting import PodClaims
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
-from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
@@ -108,7 +108,9 @@ class KubeParts:
     pods: PodIndex = field(init=False, default_factory=PodIndex)
     outside: OutsidePods = field(init=False, default_factory=OutsidePods)
     budgets: Budgets = field(init=False, default_factory=Budgets)
+    profile: Profile = field(init=False)
     cache: Cache = field(init=False)
+    reader: PodReader = field(init=False)
     choice: NodeChoice = field(init=False)
     cluster_events: ClusterEvents = field(init=False)
     writes: Transport = field(init=False)
@@ -166,12 +168,15 @@ class KubeParts:
 
     def _wire_cluster(self) -> None:
         """The nodes with their pods, the decision over them, and the changes that help waiting pods."""
-        self.cache = Cache(self.decider.ledger, self._report_doubt, self.options.opt_out_label)
+        self.profile = Profile(self.decider.ledger, self._report_doubt)
+        self.cache = self.profile.cache
+        plugins = self.profile.framework.plugins
+        self.reader = PodReader(self.options.policy, plugins, self.options.places_unheld)
         self.cache.bookings.decides = self.lease is None
         self.cache.on_filled(self._note_standing)
         self.decider.reports.on_change(self._forget_report)
-        self.choice = NodeChoice(self.decider, self.cache, partial(pause_beside, self.queue))
-        self.cluster_events = ClusterEvents(self.queue, self.decider, self.cache)
+        self.choice = NodeChoice(self.decider, self.profile, partial(pause_beside, self.queue))
+        self.cluster_events = ClusterEvents(self.queue, self.decider, self.profile)
         self.metrics.registry.register(QueuedPods(self.queue))
 
     def _wire_writes(self) -> None:
@@ -195,9 +200,9 @@ class KubeParts:
         )
 
     def _wire_claims(self) -> None:
-        index, options = self.cache.volumes, self.options
+        index, options = self.profile.volumes, self.options
         self.claims = PodClaims(
-            self.cache,
+            self.profile,
             self.queue,
             VolumeWatches(self.transport, index, TIMING),
             VolumeBinder(self.writes, index, self.cache.labels_of, self.late_writes, options.volumes_s),
@@ -220,7 +225,7 @@ class KubeParts:
             self.choice,
             orders,
             self.leads,
-            self.options.reader.understood,
+            self.reader.understood,
             self.metrics.preemption.nominations,
         )
         search = VictimSearch(self.choice, self.budgets, lambda: orders.spared | self.nominating.stuck)
@@ -230,7 +235,9 @@ class KubeParts:
         """The moves of pods, and the pods that should have ended but do not."""
         rules = self.options.relocation
         self.stuck = StuckPods(self.nominating, rules.keep_s, self.clock, self.results.nomination_given_up)
-        whole_gpu = understood(WHOLE_GPU, self.options.reader.policy)  # nobody's pod, so nothing need hold it
+        whole_gpu = understood(
+            WHOLE_GPU, self.options.policy, self.reader.plugins
+        )  # nobody's pod, so nothing need hold it
         self.relocating = Relocating(
             rules, self.nominating, self.budgets, self.results, self.clock, self.relocation_memory, whole_gpu
         )
@@ -263,8 +270,8 @@ class KubeParts:
         self.watches = Watches(
             self.transport,
             self.pod_changes,
-            NodeEventHandler(self.cache, self.claims.binder, self.renewal),
-            NamespaceEventHandler(self.cache, self.renewal, self.options.namespace),
+            NodeEventHandler(self.profile, self.claims.binder, self.renewal),
+            NamespaceEventHandler(self.profile, self.renewal, self.options.namespace),
             self.claims.watches,
             self.budgets,
             self.cluster_events,
@@ -291,7 +298,7 @@ class KubeParts:
         self.attempts = Attempts(
             self.queue,
             self.choice,
-            self.options.reader,
+            self.reader,
             self.claims,
             self.preempting,
             self.failures,
@@ -320,7 +327,7 @@ class KubeParts:
             self.queue,
             self.choice,
             self.cache,
-            self.options.reader,
+            self.reader,
             self.synced,
             self.leads,
             self.relocating.plan_for,
@@ -336,16 +343,16 @@ class KubeParts:
             self.transport,
             self.binder,
             self.nominating,
-            self.options.reader,
+            self.reader,
             self.bus.placed,
             self.clock,
             asyncio.Semaphore(self.options.binds_at_once),
         )
         leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
-        self.extender = Extender(leadership, self.decider, binds, self.options.reader)
+        self.extender = Extender(leadership, self.decider, binds, self.reader)
 
     def _note_standing(self, node: NodeName) -> None:
-        offer = self.cache.offer(node)
+        offer = self.cache.node(node)
         standing = offer.standing if offer is not None else None
         if standing is not None and self.cache.paused is not None:
             standing = replace(standing, closed=(PAUSED, *standing.closed))

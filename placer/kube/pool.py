@@ -138,7 +138,7 @@ class PoolWatch:
     def _refresh(self, node: NodeName | None) -> None:
         if node is None:
             return
-        offer = self.cache.offer(node)
+        offer = self.cache.node(node)
         there = self._reservations.get(node, {}).values()
         if offer is None:
             self.pool.forget(node)

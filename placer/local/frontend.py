@@ -24,9 +24,9 @@ from placer.core.site import Request
 from placer.decide import Decider
 from placer.local.node import LocalNode
 from placer.local.pods import PodTable
+from placer.local.process import end_survivors, until_all_gone
 from placer.local.queued_pod import QueuedPod
 from placer.local.runner import CANNOT_START, LocalSettings, PodEnd, Runner, StartError
-from placer.local.survivors import end_survivors, until_all_gone
 from placer.publisher import Publisher, placement
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.wire import RUN_NAMESPACE, Description

@@ -19,11 +19,13 @@ class LocalNode:
         name: the name in the reports of the node's monitor.
         broker_socket: the control socket of the node's broker, `<root>/broker.sock`.
         environment: variables of its processes; on an emulated node, those that select the emulator.
+        output: the folder for the output of its processes; None: the placer's own output.
     """
 
     name: NodeName
     broker_socket: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    output: Path | None = None
 
     @property
     def broker_root(self) -> Path:

@@ -1,52 +1,32 @@
-"""One container of a local pod as a process: its command line, its environment, its start and its end.
+"""The containers of local pods as processes: command lines, and the ends of those that outlived their placer.
 
-What always holds: the hook's variables are set last, so that a manifest cannot point the library elsewhere. Each
-process leads a session of its own, and ending the process ends its group. A process outlives a placer that is killed,
-and carries the pod's uid (`plimsoll.broker.environment`), by which the next placer finds the process.
+What always holds: the hook's variables are set last, so that a manifest cannot point the library elsewhere. A process
+outlives a placer that is killed, and carries the pod's uid (`plimsoll.broker.environment`), by which the next placer
+finds the process. It is signalled through its pidfd, so no other process is hit that has its number by then.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from plimsoll.broker.environment import Enforcement, pod_variables
+from plimsoll.broker.environment import Enforcement, is_process_of, pod_variables, processes_of
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Container
+from plimsoll.part.child import Program
 
 GRACE_S: Final = 10.0
 """The time between SIGTERM and SIGKILL."""
 
-TAIL_BYTES: Final = 4096
-"""How much of a container's output is searched for its last line."""
-
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessCommand:
-    """A process to start.
-
-    Attributes:
-        arguments: the program and its arguments.
-        environment: all variables of the process.
-        directory: the working directory; None for the placer's.
-        output: the file for standard output and error; None for the placer's own.
-    """
-
-    arguments: tuple[str, ...]
-    environment: Mapping[str, str]
-    directory: str | None = None
-    output: Path | None = None
 
 
 def command_of(
     pod: PodUid, container: Container, base: Mapping[str, str], enforcement: Enforcement | None
-) -> ProcessCommand:
+) -> Program:
     """The process of one container.
 
     Args:
@@ -61,7 +41,7 @@ def command_of(
     words = (*(container.command or ()), *(container.args or ()))
     arguments = tuple(_expanded(word, environment) for word in words)
     environment.update(pod_variables(pod, environment, enforcement))
-    return ProcessCommand(arguments, environment, container.workingDir)
+    return Program(arguments, environment, container.workingDir)
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
@@ -71,89 +51,43 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     )
 
 
-class RunningProcess:
-    """A process of a container, since its start."""
+async def until_all_gone(pod: PodUid) -> None:
+    """Return once no process carries this pod's uid; cancelling is safe."""
+    while pids := await asyncio.to_thread(processes_of, pod):
+        await asyncio.gather(*(_until_gone(pid) for pid in pids))
 
-    def __init__(self, process: asyncio.subprocess.Process, output: Path | None) -> None:
-        self._process = process
-        self._output = output
 
-    @property
-    def pid(self) -> int:
-        """The process id, also after the process ended."""
-        return self._process.pid
-
-    async def wait(self) -> int:
-        """Wait for the exit code; 128 + n after signal n, as in Kubernetes."""
-        code = await self._process.wait()
-        return code if code >= 0 else 128 - code
-
-    async def end(self) -> None:
-        """End the process and its group: SIGTERM, and SIGKILL after `GRACE_S`. Return once the process is gone."""
-        self._signal(signal.SIGTERM)
-        try:
+async def end_survivors(pod: PodUid) -> None:
+    """End a pod's processes: SIGTERM, and SIGKILL after `GRACE_S`."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in await asyncio.to_thread(processes_of, pod):
+            await asyncio.to_thread(_signal, pid, pod, number)
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_S):
-                await self._process.wait()
-        except TimeoutError:
-            pass
-        finally:
-            # The group may hold children that the process left behind.
-            self._signal(signal.SIGKILL)
-        await self._process.wait()
-
-    async def last_line(self) -> str:
-        """The last line of the process's output; empty where the output is the placer's own."""
-        if self._output is None:
-            return ""
-        lines = (await asyncio.to_thread(_tail, self._output)).strip().splitlines()
-        return lines[-1].strip() if lines else ""
-
-    def _signal(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return  # the whole group is gone
+                await until_all_gone(pod)
 
 
-async def start(command: ProcessCommand) -> RunningProcess:
-    """Start a process.
-
-    Raises:
-        OSError: the command or the directory does not exist, or cannot be used.
-    """
-    output = await _opened(command.output) if command.output else None
+async def _until_gone(pid: int) -> None:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command.arguments,
-            env=dict(command.environment),
-            cwd=command.directory,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=asyncio.subprocess.STDOUT if output else None,
-            start_new_session=True,
-        )
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    gone = asyncio.Event()
+    loop.add_reader(watch, gone.set)
+    try:
+        await gone.wait()
     finally:
-        if output is not None:
-            output.close()
-    return RunningProcess(process, command.output)
+        loop.remove_reader(watch)
+        os.close(watch)
 
 
-async def _opened(path: Path) -> BinaryIO:
-    """Open the output in a thread. The file that a cancelled wait leaves behind is closed."""
-    opening = asyncio.ensure_future(asyncio.to_thread(_open, path))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        (await opening).close()
-        raise
-
-
-def _open(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("wb")
-
-
-def _tail(path: Path) -> str:
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - TAIL_BYTES, 0))
-        return file.read().decode(errors="replace")
+def _signal(pid: int, pod: PodUid, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            # If the pid names another process by now, the handle's process has ended, and the signal reaches none.
+            if is_process_of(pid, pod):
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)

@@ -6,25 +6,29 @@ last one ended.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from placer.core.plan import Plan
 from placer.core.registration import registration
 from placer.local.node import LocalNode
-from placer.local.process import ProcessCommand, RunningProcess, command_of, start
+from placer.local.process import GRACE_S, command_of
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
 from plimsoll.broker.environment import Enforcement
 from plimsoll.broker.wire import Directories
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.kube.models import Container, Pod
 from plimsoll.part.backoff import Pauses
+from plimsoll.part.child import Child, Program, start
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.log import get_logger
 
 CANNOT_START: Final = 128
 """Exit code of a container whose command cannot be started, as in Kubernetes."""
+
+TAIL_BYTES: Final = 4096
+"""How much of a container's output is searched for its last line."""
 
 log = get_logger()
 
@@ -40,12 +44,10 @@ class LocalSettings:
     Attributes:
         hook_library: `libplimsoll.so`.
         environment: variables that each node's and container's own replace, usually the placer's.
-        output: the folder for the processes' output; None for the placer's own output.
     """
 
     hook_library: Path
     environment: Mapping[str, str]
-    output: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Runner:
         directories: Sequence[Directories] = ()
         if plan.booking.grants:
             directories = (await self._broker.register(registration(pod, plan))).containers
-        started: dict[str, RunningProcess] = {}
+        started: dict[str, Child] = {}
         try:
             for container in pod.spec.containers:
                 command = self._command(pod, container, plan, {one.name: one for one in directories})
@@ -125,7 +127,7 @@ class Runner:
 
     def _command(
         self, pod: Pod, container: Container, plan: Plan, directories: Mapping[ContainerName, Directories]
-    ) -> ProcessCommand:
+    ) -> Program:
         name = ContainerName(container.name)
         settings = self._settings
         enforcement = None
@@ -133,18 +135,18 @@ class Runner:
             enforcement = Enforcement(settings.hook_library, directories[name], plan.gpus[name])
         base = {**settings.environment, **self.node.environment}
         command = command_of(plan.booking.pod, container, base, enforcement)
-        if settings.output is None:
+        if self.node.output is None:
             return command
         folder = f"{pod.metadata.namespace}_{pod.metadata.name}_{plan.booking.pod}"
-        output = settings.output / folder / f"{container.name}.log"
-        return ProcessCommand(command.arguments, command.environment, command.directory, output)
+        output = self.node.output / folder / f"{container.name}.log"
+        return replace(command, output=output)
 
 
 @dataclass(frozen=True, slots=True)
 class PodProcesses:
     """A pod's processes, by container."""
 
-    by_container: Mapping[str, RunningProcess]
+    by_container: Mapping[str, Child]
 
     async def wait(self) -> PodEnd:
         """Wait for all processes, and return how the pod ended; cancelling ends them all."""
@@ -156,9 +158,10 @@ class PodProcesses:
         failed = next((name for name, code in codes.items() if code), None)
         if failed is None:
             return PodEnd(0)
-        return PodEnd(codes[failed], await self.by_container[failed].last_line())
+        lines = (await self.by_container[failed].written(TAIL_BYTES)).strip().splitlines()
+        return PodEnd(codes[failed], lines[-1].strip() if lines else "")
 
 
-async def end_all(processes: Iterable[RunningProcess]) -> None:
+async def end_all(processes: Iterable[Child]) -> None:
     """End processes, all at once; cancelling does not stop that."""
-    await asyncio.shield(asyncio.gather(*(process.end() for process in processes)))
+    await asyncio.shield(asyncio.gather(*(process.end(GRACE_S) for process in processes)))

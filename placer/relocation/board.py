@@ -15,11 +15,10 @@ from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Movable, Spot
 from placer.relocation.movers import Mover, Movers, replacement_of
-from placer.scheduler.cache.assigned_pods import priority_of
-from placer.scheduler.cache.nominator import Nomination
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.plugins.default_preemption.liftable import are_liftable
+from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -91,7 +90,7 @@ class KubeBoard:
         for one in movers:
             self.movers[one.movable.pod] = one
         reasons = self._choice.reasons_against(self._own, node)
-        if are_liftable(reasons) and not _GPU_REASONS.isdisjoint(reasons):
+        if self._choice.profile.framework.is_resolvable(reasons) and not _GPU_REASONS.isdisjoint(reasons):
             self._host_spots[self._own.request.pod] += self._spots_on(self._own.request.pod, node)
 
     @property
@@ -130,16 +129,16 @@ class KubeBoard:
         if self.info(pod) is None:
             return None
         beside = [self.nomination(one) for one in there]
-        trial = self._trial(pod, spot.node, spot.gpu, beside)
+        dry_run = self._dry_run(pod, spot.node, spot.gpu, beside)
         for uid in gone:
             one = self._choice.cache.assigned.find(uid)
             if one is None:
                 return None  # it ended meanwhile
-            trial.remove(one)
+            dry_run.remove(one)
         mover = self.movers.get(pod)
         if mover is not None and pod not in gone:
-            trial.leave_out(pod)
-        plan = trial.plan()
+            dry_run.leave_out(pod)
+        plan = dry_run.plan()
         return plan.booking if isinstance(plan, Plan) else None
 
     def traffic_pct(self, node: NodeName, gpu: GpuUuid) -> float:
@@ -169,12 +168,12 @@ class KubeBoard:
         victims = frozenset(one.pod for one in leaving if one.node == booking.node)
         return Nomination(info.pod, booking.node, info.needs, booking, victims)
 
-    def _trial(
+    def _dry_run(
         self, pod: PodUid, node: NodeName, gpu: GpuUuid | None, beside: Sequence[Nomination] = ()
     ) -> NodeDryRun:
         choice, info = self._choice, self.info(pod)
         assert info is not None, "only pods whose demand can be read are tried"
-        return NodeDryRun(choice.decider, choice.cache, info, node, gpu, beside=beside)
+        return NodeDryRun(choice.decider, choice.profile, info, node, gpu, beside=beside)
 
     def _targets(self, pod: PodUid) -> list[NodeName]:
         """The nodes that have room for a moved pod, and its own node, which has other GPUs."""
@@ -200,5 +199,5 @@ class KubeBoard:
         """Whether only GPUs are short for a pod, so that pods on other GPUs need not leave."""
         key = pod, node
         if key not in self._narrow:
-            self._narrow[key] = not self._trial(pod, node, None).misfits()
+            self._narrow[key] = not self._dry_run(pod, node, None).filter()
         return self._narrow[key]

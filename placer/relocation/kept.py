@@ -11,11 +11,11 @@ from datetime import datetime
 
 from placer.relocation.memory import StoredRoom, without_programs
 from placer.relocation.movers import controller_of, replacement_of
-from placer.scheduler.cache.assigned_pods import AssignedPod
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.cache.nominator import Nomination
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
+from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.pods.nominator import Nomination
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

@@ -17,9 +17,9 @@ from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.relocation.plan import Movable
 from placer.relocation.rules import RelocationRules
-from placer.scheduler.cache.assigned_pods import AssignedPod
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
+from placer.scheduler.pods.assigned_pods import AssignedPod
 from plimsoll.contract import RELOCATION_COST, SCHEDULER_NAME, without_answers
 from plimsoll.demand import relocation_cost_of
 from plimsoll.ids import NodeName, PodUid

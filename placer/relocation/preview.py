@@ -19,8 +19,8 @@ from placer.core.relocation.search import MOST_MOVES
 from placer.relocation.board import KubeBoard
 from placer.relocation.relocating import Relocating, plan_summary
 from placer.relocation.rules import RelocationMode
-from placer.scheduler.cache.assigned_pods import priority_of
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
+from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import PodInfo
 from plimsoll.ids import GpuUuid, PodUid

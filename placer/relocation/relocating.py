@@ -26,13 +26,13 @@ from placer.relocation.kept import KeptRooms
 from placer.relocation.memory import RelocationMemory, StoredRelocations
 from placer.relocation.movers import Movers
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.cache.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
 from placer.scheduler.plugins.default_preemption.orders import PreemptionOrder
+from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.reporting.results import Results
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME

@@ -14,13 +14,14 @@ class RelocationMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RelocationRules:
-    """Each number is a setting.
+    """Mode, `after_s`, `per_hour` and `spare_gpus` are settings.
 
     Attributes:
         mode: see `RelocationMode`.
         after_s: the time in seconds for which a pod waits before others are moved for it. A plan that was not found,
             or only reported, is searched for again after this time.
-        keep_s: the longest time in seconds for which room is kept for a replacement.
+        keep_s: the longest time in seconds for which room is kept for a replacement: ten minutes, in which a pod
+            is normally pulled and started.
         rest_s: the time in seconds from a pod's start in which it is not moved. A replacement has just started, so no
             pod is moved twice within this time.
         per_hour: the most pods of one owner that are moved within an hour.

@@ -26,7 +26,7 @@ from placer.decide import Decider
 from placer.resize.quotas import NamespaceRules
 from placer.scheduler.binding.scope import WriteScopes
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.cache.nominator import bookings_of
+from placer.scheduler.pods.nominator import bookings_of
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid

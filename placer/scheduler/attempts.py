@@ -21,7 +21,7 @@ from placer.scheduler.event_handlers.cluster_events import ClusterEvents
 from placer.scheduler.failures.handler import PUT_OFF, FailureHandler
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.volumes.waiting import PodClaims
-from placer.scheduler.pods.pod_info import PodReader
+from placer.scheduler.profile import PodReader
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, causes_of
@@ -91,16 +91,17 @@ class Attempts:
         """Find out whether a changed node could take an unschedulable pod now."""
         info = probe.pod.info
         assert info is not None, "an unschedulable pod was read"
+        cause_of = self.choice.profile.framework.cause
         obstacles, left = self.choice.obstacles(info, probe.node), None
         if obstacles and self.preempting.may_preempt(info, probe.node):
             left = await self.preempting.left_by_victims(info, probe.node)
             obstacles = self.choice.obstacles(info, probe.node)  # the node may have changed meanwhile
         self.metrics.queue.probes.labels("unfit" if obstacles else "fit").inc()
-        causes = causes_of(obstacles, info.request.demand) if obstacles else NOTHING
+        causes = causes_of(obstacles, info.request.demand, cause_of) if obstacles else NOTHING
         is_news = not probe.alike.diagnosis.reasons.issuperset(obstacles)
         if left is not None and obstacles:
             is_news |= not left  # it could preempt there
-            causes |= causes_of(left, info.request.demand) if left else NOTHING
+            causes |= causes_of(left, info.request.demand, cause_of) if left else NOTHING
         self.queue.probed(probe, causes, loop_now_s(), is_news=is_news)
 
     def again(self, uid: PodUid) -> None:

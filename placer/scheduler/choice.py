@@ -16,12 +16,13 @@ from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.decide import Decider, HeldBookings, NodeSide
-from placer.scheduler.cache.assigned_pods import priority_of
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.cache.nominator import Nomination, bookings_of
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.node_wishes import PROMISING, node_wishes
+from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.nominator import Nomination, bookings_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import Profile
 from placer.scheduler.verdicts import Explanation, Verdicts
 from plimsoll.contract import RESOURCES
 from plimsoll.ids import GpuUuid, NodeName
@@ -57,15 +58,20 @@ class NodeChoice:
 
     Attributes:
         decider: decides on GPUs.
-        cache: the nodes, and the pods on them.
+        profile: the plugins, over the nodes and the pods on them.
         pause: lets other tasks run between two slices of a search over all nodes.
     """
 
     decider: Decider
-    cache: Cache
+    profile: Profile
     pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
     # By kind and state; the kind used last stands last. A kind has one state at a time.
     _known: dict[Hashable, tuple[Hashable, Verdicts]] = field(default_factory=dict, init=False)
+
+    @property
+    def cache(self) -> Cache:
+        """The nodes, and the pods on them."""
+        return self.profile.cache
 
     def decide(self, info: PodInfo) -> Plan | Refusal:
         """Plan and book, or refuse. After a refusal, `explain` finds the reasons, or a place where it was not final.
@@ -127,7 +133,7 @@ class NodeChoice:
         if not self._prepare(info):
             return ()  # a decision will find out
         if self.cache.nominator.are_on(node):
-            tried = NodeDryRun(self.decider, self.cache, info, node).plan()
+            tried = NodeDryRun(self.decider, self.profile, info, node).plan()
             return () if isinstance(tried, Plan) else tried
         return self._shared_obstacles(info, node)
 
@@ -155,7 +161,7 @@ class NodeChoice:
 
     def _explanation(self, info: PodInfo, known: Verdicts) -> Explanation | None:
         """The explanation by the verdicts, which no pod's own nomination has a part in; None if its node fits."""
-        topics = self.cache.pod_rules.topics(info.pod, info.domains)
+        topics = self.profile.pod_rules.topics(info.pod, info.domains)
         explained = replace(known.explanation(len(self.cache.nodes)), topics=topics)
         if Reason.GPU_MEMORY.value in explained.reasons and _is_best_effort(info):
             expected = self.decider.expected(info.request.owner)
@@ -191,7 +197,7 @@ class NodeChoice:
         own = self.cache.nominator.find(info.request.pod)
         if own is not None:
             for only in dict.fromkeys((_held_gpu(own), None)):
-                plan = NodeDryRun(self.decider, self.cache, info, own.node, only).plan()
+                plan = NodeDryRun(self.decider, self.profile, info, own.node, only).plan()
                 if isinstance(plan, Plan):
                     self.decider.ledger.book(plan.booking)
                     return plan
@@ -220,15 +226,13 @@ class NodeChoice:
 
     def _named(self, info: PodInfo, few: int) -> list[NodeName] | None:
         """The nodes that the pod's selectors may select, if they are few and cheap to find, else None."""
-        return (
-            self.cache.named(info.pod, info.needs, few) if info.rules.selector.size <= MOST_VALUES else None
-        )
+        return self.profile.named(info, few) if info.rules.selector.size <= MOST_VALUES else None
 
     def _decide_among(self, info: PodInfo, key: "_Key", nodes: Iterable[NodeName] | None) -> Plan | Refusal:
         side = NodeSide(
             lambda node: self._misfits(info, key, node),
             info.weight,
-            node_wishes(self.cache, info.wishes, info.domain_wishes, nodes, _most(PROMISING, info)),
+            node_wishes(self.profile, info.wishes, info.domain_wishes, nodes, _most(PROMISING, info)),
             self._held(info),
         )
         return self.decider.choose(info.request, info.policy, nodes, side)
@@ -276,38 +280,38 @@ class NodeChoice:
 
     def _unfit(self, info: PodInfo, node: NodeName) -> tuple[str, ...]:
         """The reasons why a node is unfit, apart from its GPUs."""
-        return self.cache.misfits(info.pod, info.rules, info.needs, node, info.domains)
+        return self.profile.filter(info, node)
 
     def _prepare(self, info: PodInfo) -> bool:
         """Read a part of what rules about pods need, and rank a part of the GPUs by a policy that nobody has used.
 
         Returns whether all is read and ranked.
         """
-        if not self.cache.pod_rules.prepare(info.domains, _most(READ_AT_ONCE, info)):
+        if not self.profile.pod_rules.prepare(info.domains, _most(READ_AT_ONCE, info)):
             return False
         return not _wants_gpu(info) or self.decider.candidates.rank(info.policy, RANKED_AT_ONCE)
 
     def _prepare_wishes(self, info: PodInfo) -> bool:
         """Read a part of what wishes about pods need; returns whether all is read."""
         wishes = info.domain_wishes
-        return not wishes.key or self.cache.pod_rules.prepare(wishes, _most(READ_AT_ONCE, info))
+        return not wishes.key or self.profile.pod_rules.prepare(wishes, _most(READ_AT_ONCE, info))
 
     def _key(self, info: PodInfo) -> "_Key":
         """Equal for pods that get the same verdicts now."""
         best_effort, ledger = _is_best_effort(info), self.decider.ledger
         expected = ledger.best_effort_bytes(info.request.owner) if best_effort else None
-        applying, state = self.cache.pod_rules.state(info.pod, info.domains)
+        applying, state = self.profile.pod_rules.state(info.pod, info.domains)
         tied = ledger.fixed(info.request.demand)
         objections = info.policy.state(info.request, ledger)
         return (info.signature, expected, applying, self.volume_state(info), objections), (state, tied)
 
     def volume_state(self, info: PodInfo) -> Hashable:
         """Equal for pods whose claims get the same answers now."""
-        return self.cache.volumes.state(info.pod, info.needs.mounts)
+        return self.profile.volumes.state(info.pod, info.needs.mounts)
 
     def _problem(self, info: PodInfo) -> str | None:
         """The reason why a pod has to wait for its claims, whatever the nodes are; or None."""
-        return self.cache.volumes.problem(info.pod, info.needs.mounts)
+        return self.profile.volumes.problem(info.pod, info.needs.mounts)
 
     def _find(self, key: "_Key") -> Verdicts | None:
         kind, state = key

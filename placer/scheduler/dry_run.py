@@ -1,10 +1,11 @@
 """Tries a pod on one node, with some of the node's other pods supposed to be gone.
 
-Unlike a decision's verdicts, which all pods of a kind share, a trial is for one pod alone: room that is held for this
-very pod counts as free. What always holds: a trial changes nothing.
+Unlike a decision's verdicts, which all pods of a signature share, a dry run is for one pod alone: room that is held
+for this very pod counts as free. What always holds: a dry run changes nothing.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placer.core.dry_run import GpuDryRun
 from placer.core.plan import Plan
@@ -13,11 +14,11 @@ from placer.core.refusal import Refusal
 from placer.core.site import Candidate
 from placer.core.view import NodeView
 from placer.decide import Decider
-from placer.scheduler.cache.assigned_pods import AssignedPod
-from placer.scheduler.cache.cache import Cache, WhatIf
-from placer.scheduler.cache.nominator import Nomination, bookings_of
+from placer.scheduler.plugins.rule_check import RuleCheck
+from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.pods.nominator import Nomination, bookings_of
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.topology.rule_check import RuleCheck
+from placer.scheduler.profile import Profile
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 
@@ -27,30 +28,41 @@ class NodeDryRun:
     def __init__(  # noqa: PLR0913, PLR0917 - the pod and the node, and all that is supposed of it
         self,
         decider: Decider,
-        cache: Cache,
+        profile: Profile,
         info: PodInfo,
         node: NodeName,
         only: GpuUuid | None = None,
-        rules: RuleCheck | None = None,
         beside: Sequence[Nomination] = (),
+        check: RuleCheck | None = None,
     ) -> None:
         """Suppose nothing yet.
 
         Args:
             decider: the reports and the ledger.
-            cache: the nodes and their pods.
+            profile: the plugins, and the nodes with their pods.
             info: the pod.
             node: the node.
             only: the only GPU that the pod may have; None: any.
-            rules: the check by rules about other pods, with no pod left out; None makes one.
             beside: further pods for which room on this node counts as held.
+            check: the check by rules about other pods, with no pod left out; None makes one.
         """
-        self._decider, self._cluster, self._wanted, self._node = decider, cache, info, node
+        self._decider, self._profile, self._info, self._name = decider, profile, info, node
+        cache = profile.cache
         held = [*cache.nominator.against(info.pod, node), *beside]
-        if rules is None and cache.has_node(node):
-            counted = [(node, one.pod) for one in held]
-            rules = cache.pod_rules.check(info.pod, info.domains, node, counted)
-        self._supposed = WhatIf(cache.load_on(node, held), held, rules)
+        self._removed: dict[PodUid, AssignedPod] = {}
+        self._check, self._node = check, cache.node(node)
+        if self._node is not None:
+            self._check = check or profile.topology.check(info, node, held)
+            requested = self._node.requested.copy()
+            for one in held:
+                requested.add(one.needs)
+            self._node = replace(
+                self._node,
+                requested=requested,
+                nominated=held,
+                removed=self._removed,
+                dry_run={profile.topology.name: self._check},
+            )
         view = (decider.candidates.find(node) or Candidate.without_report(node)).node
         self._view = view
         self._gpus: GpuDryRun | None = None
@@ -58,9 +70,9 @@ class NodeDryRun:
             self._gpus = GpuDryRun(view, decider.ledger, bookings_of(held), only)
 
     def anew(self, only: GpuUuid | None) -> "NodeDryRun":
-        """A trial of the same node for the same pod, with no pod removed. The node must not have changed."""
-        rules = self._supposed.rules.anew() if self._supposed.rules is not None else None
-        return NodeDryRun(self._decider, self._cluster, self._wanted, self._node, only, rules)
+        """A dry run of the same node for the same pod, with no pod removed. The node must not have changed."""
+        check = self._check.anew() if self._check is not None else None
+        return NodeDryRun(self._decider, self._profile, self._info, self._name, only, check=check)
 
     def concerns_gpus(self, one: AssignedPod) -> bool:
         """Whether a pod has a part of the GPUs that are tried."""
@@ -68,50 +80,45 @@ class NodeDryRun:
 
     def remove(self, one: AssignedPod) -> None:
         """Suppose that a pod is gone."""
-        self._supposed.load.remove(one.needs)
-        self._supposed.without[one.uid] = one
-        rules = self._supposed.rules
-        if rules is not None:
-            rules.leave_out(self._cluster.pod_rules.counted(rules, one.uid))
+        if self._node is not None:
+            self._node.requested.remove(one.needs)
+        self._removed[one.uid] = one
+        self.leave_out(one.uid)
         if self._gpus is not None:
             self._gpus.remove(one.uid)
 
     def put_back(self, one: AssignedPod) -> None:
         """Suppose that a removed pod is there."""
-        self._supposed.load.add(one.needs)
-        del self._supposed.without[one.uid]
-        rules = self._supposed.rules
-        if rules is not None:
-            rules.put_back(self._cluster.pod_rules.counted(rules, one.uid))
+        if self._node is not None:
+            self._node.requested.add(one.needs)
+        del self._removed[one.uid]
+        if self._check is not None:
+            self._check.put_back(self._profile.pod_rules.counted(self._check, one.uid))
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 
     def leave_out(self, uid: PodUid) -> None:
-        """Suppose that a pod of another node is gone, which rules about pods may count."""
-        rules = self._supposed.rules
-        if rules is not None:
-            rules.leave_out(self._cluster.pod_rules.counted(rules, uid))
+        """Suppose that a pod is gone from the counts of rules about pods, such as one of another node."""
+        if self._check is not None:
+            self._check.leave_out(self._profile.pod_rules.counted(self._check, uid))
 
     def remove_memory(self, uid: PodUid) -> None:
         """Suppose that the processes of a pod that is gone hold no GPU memory any more."""
-        if self._gpus is not None and uid not in self._supposed.without:
+        if self._gpus is not None and uid not in self._removed:
             self._gpus.remove(uid)
 
-    def misfits(self) -> tuple[str, ...]:
+    def filter(self) -> tuple[str, ...]:
         """The reasons against the node apart from its GPUs."""
-        info = self._wanted
-        return self._cluster.misfits(
-            info.pod, info.rules, info.needs, self._node, info.domains, self._supposed
-        )
+        return self._profile.filter_as(self._info, self._node)
 
     def plan(self) -> Plan | tuple[str, ...]:
         """The place of the pod, or the reasons against the node."""
-        reasons, request, policy = self.misfits(), self._wanted.request, self._wanted.policy
+        reasons, request, policy = self.filter(), self._info.request, self._info.policy
         if reasons:
             return reasons
         if self._gpus is not None:
             tried = self._gpus.plan(request, policy)
         else:
-            without_gpus = NodeView(self._node, self._view.order, ())
+            without_gpus = NodeView(self._name, self._view.order, ())
             tried = plan_on(request, without_gpus, self._decider.ledger, policy)
-        return tried.reasons[self._node] if isinstance(tried, Refusal) else tried
+        return tried.reasons[self._name] if isinstance(tried, Refusal) else tried

@@ -5,7 +5,7 @@ from typing import Final
 
 from placer.core.wishes import WHOLLY_MET, Met, Wish, met
 from placer.decide import FOR_TAINTS, MOST_PLANS, NodeWishes
-from placer.scheduler.cache.cache import Cache
+from placer.scheduler.profile import Profile
 from placer.scheduler.topology.wishes import DomainWishes
 from plimsoll.ids import NodeName
 
@@ -15,7 +15,7 @@ alone may all be in a domain that does not."""
 
 
 def node_wishes(
-    cache: Cache,
+    profile: Profile,
     alone: tuple[Wish, ...],
     about_pods: DomainWishes,
     nodes: Iterable[NodeName] | None,
@@ -24,18 +24,24 @@ def node_wishes(
     """The wishes of one decision, with the present counts. Wishes about pods that are not counted yet are left out.
 
     Args:
-        cache: the nodes and the counts.
+        profile: the nodes and the counts.
         alone: the wishes that a node alone can meet.
         about_pods: the wishes about other pods.
         nodes: those that the pod may choose from; only a list keeps other promising nodes out.
         most: the number of promising nodes.
     """
-    gauge = cache.pod_rules.gauge(about_pods) if about_pods.key else None
+    gauge = profile.pod_rules.gauge(about_pods) if about_pods.key else None
     wishes = alone if gauge is None else alone + gauge.wishes()
 
+    cache = profile.cache
+
+    def _pods(node: NodeName) -> int:
+        known = cache.node(node)
+        return 0 if known is None else known.requested.pods
+
     def met_by(node: NodeName) -> Met:
-        offer = cache.offer(node)
-        return WHOLLY_MET if offer is None else met(wishes, offer)
+        known = cache.node(node)
+        return WHOLLY_MET if known is None else met(wishes, known)
 
     states_any = len(wishes) > 1  # beside the one about taints, which each pod has
     most_read = MOST_PLANS if states_any else FOR_TAINTS
@@ -44,7 +50,8 @@ def node_wishes(
     counted = gauge
 
     def promising() -> list[NodeName]:
-        some = cache.promising(counted, most)
+        some = counted.promising(cache.labels.having, most)
+        some.sort(key=_pods)
         return [node for node in some if node in nodes] if isinstance(nodes, list) else some
 
     return NodeWishes(met_by, most_read, promising)

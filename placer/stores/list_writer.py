@@ -24,6 +24,9 @@ from plimsoll.part.log import get_logger
 RESCORE_S: Final = 1.0
 """Seconds between two writes of scores: a burst of bookings on a node causes one write."""
 
+CHECK_S: Final = 2.0
+"""Seconds between two comparisons of the list with the reports: a list that Redis lost is filled again this soon."""
+
 COMPARED: Final = 200
 """The most nodes whose whole entries one check compares, if none is known to differ: some 10 ms in small slices. The
 next check continues after these nodes."""
@@ -48,7 +51,11 @@ class ListWriter:
     """
 
     def __init__(
-        self, scores: ScoreList, decider: Decider, check_s: float, leads: asyncio.Event | None = None
+        self,
+        scores: ScoreList,
+        decider: Decider,
+        check_s: float = CHECK_S,
+        leads: asyncio.Event | None = None,
     ) -> None:
         """Make a writer that follows the decider's reports from now on.
 

@@ -13,11 +13,10 @@ import redis.asyncio as redis
 from redis.client import NEVER_DECODE
 
 from placer.relocation.memory import StoredRelocations
-from placer.stores.exchange import exchange
 from plimsoll.part.errors import PlimsollError
 from plimsoll.part.log import get_logger
 from plimsoll.placer_api.redis_keys import ROOMS
-from plimsoll.redis_client import open_redis
+from plimsoll.redis_client import exchange, open_redis
 
 TIMEOUT_S: Final = 2.0
 """How long one exchange may take; a healthy server needs about a millisecond. Evictions wait for it."""

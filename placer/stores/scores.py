@@ -23,14 +23,13 @@ from redis.exceptions import NoScriptError
 
 from placer.core.ledger import Ledger
 from placer.core.room import Room, room_on
-from placer.core.score import Formula, node_scores
+from placer.core.score import node_scores
 from placer.core.view import node_view
-from placer.stores.exchange import exchange
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import PlimsollError
 from plimsoll.placer_api import redis_keys as keys
-from plimsoll.redis_client import open_redis
+from plimsoll.redis_client import exchange, open_redis
 
 TIMEOUT_S: Final = 5.0
 """How long one exchange may take; a healthy server needs about a millisecond."""
@@ -114,11 +113,9 @@ class ScoreList:
         self,
         url: str,
         *,
-        formula: Formula = Formula.PROSE,
         rooms_of: RoomsOf = measured_rooms,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._formula = formula
         self._rooms_of = rooms_of
         self._timeout_s = timeout_s
         self._client = open_redis(url, timeout_s=timeout_s, connections=CONNECTIONS)
@@ -221,7 +218,7 @@ class ScoreList:
         Raises:
             ScoresAwayError: no answer.
         """
-        scores = [node_scores(self._rooms_of(state), self._formula) for state in states]
+        scores = [node_scores(self._rooms_of(state)) for state in states]
         nodes: list[str] = [state.node for state in states]
         members = [f"{s.node}/{uuid}" for s, of in zip(states, scores, strict=True) for uuid in of.gpus]
         if not nodes:
@@ -349,7 +346,7 @@ class ScoreList:
         return results
 
     def _arguments(self, state: NodeState, mode: _Mode, found: str) -> list[str]:
-        scores = node_scores(self._rooms_of(state), self._formula)
+        scores = node_scores(self._rooms_of(state))
         report = _encoded(state) if mode is not _Mode.RESCORE else ""
         head = [state.node, str(state.epoch), str(state.seq), report, repr(scores.node), mode.value, found]
         by_gpu = [

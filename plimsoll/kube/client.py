@@ -6,13 +6,13 @@ patch states its kind.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -20,10 +20,8 @@ import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
 from plimsoll.kube.configuration import configured, way_to
-from plimsoll.kube.connections import KEEP_ALIVE_S, Connections, HttpAnswer
 from plimsoll.kube.credentials import Credentials
 from plimsoll.kube.exec_plugin import CredentialsError
-from plimsoll.kube.sockets import probe
 from plimsoll.kube.transport import (
     REFUSED_LOGIN,
     UNAUTHORIZED,
@@ -42,6 +40,13 @@ REQUEST_TIMEOUT_S: Final = 30.0
 """The API server itself ends ordinary requests after 60 s; a scheduler should not wait that long."""
 HEADERS_TIMEOUT_S: Final = 30.0
 """A watch must send its headers within this time, however long it then stays open."""
+KEEP_ALIVE_S: Final = 60.0
+"""A connection that was idle for longer is not used again. The API server closes one after 90 s."""
+PROBE_AFTER_S: Final = 15
+PROBE_EVERY_S: Final = 5
+PROBES: Final = 3
+"""TCP keep-alive: the kernel probes a connection that was silent for 15 s, and ends it after three probes without an
+answer. So a watch on a server whose machine is gone, or behind a cut network, ends after 30 s."""
 
 JSON: Final = "application/json"
 UNCHECKED: Final = "?fieldValidation=Ignore"
@@ -91,28 +96,18 @@ class Sent:
         before_sending.reset(self._outer)
 
 
-class _WithStatus(Protocol):
-    @property
-    def status(self) -> int:
-        """HTTP status."""
-
-
-R = TypeVar("R", bound=_WithStatus)
-
-
 @dataclass(frozen=True, slots=True)
 class KubeClient:
-    """`Transport` over a session of our own; `connect` makes and closes it.
+    """`Transport` over one session of aiohttp; `connect` makes and closes it.
 
     The generated client's requests are not used. It walks each body twice, and reads `~/.netrc` and the environment
-    at every request, in two threads. Without that, a request takes 0.15 ms of CPU in place of 0.53 ms.
+    at every request, in two threads. That would more than triple the CPU time of a request.
 
     Attributes:
         host: the server's address, with its scheme.
         http: the session. It has no time limits: `KubeClient` sets them.
         way: what each request needs to reach the server: a proxy, a TLS server name, or nothing.
         credentials: for each request. A request that is refused with 401 is sent once more with renewed ones.
-        writes: the connections of requests with a body; None where these go through a proxy, by the session.
         waiting: makes the context in which a request waits for its answer, from the server's address.
         outage: logs once, and not for each request, that no server answers, or that it refuses the credentials.
     """
@@ -121,7 +116,6 @@ class KubeClient:
     http: aiohttp.ClientSession
     way: Mapping[str, Any]
     credentials: Credentials
-    writes: Connections | None = None
     waiting: Callable[[str], AbstractContextManager[object]] = nullcontext
     outage: Outage = field(default_factory=lambda: Outage(log.warning))
 
@@ -135,7 +129,7 @@ class KubeClient:
 
     async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
         """See `Transport`."""
-        return await self._request("PATCH", path, body=body, content_type=kind.value)
+        return await self._request("PATCH", path, body=body, headers={"Content-Type": kind.value})
 
     async def delete(self, path: str, body: Body) -> bytes:
         """See `Transport`."""
@@ -149,10 +143,10 @@ class KubeClient:
         what = f"watch {path}"
         with self._transient(what, HEADERS_TIMEOUT_S):
             async with asyncio.timeout(HEADERS_TIMEOUT_S):
-                response = await self._open("GET", path, query, None, JSON)
+                response = await self._open("GET", path, query)
+                if response.status != 200:
+                    raise self._failure(response, await _body_of(response), what)
         try:
-            if response.status != 200:
-                raise self._failure(await _whole(response), what)
             yield _lines(response.content, what, read_timeout_s)
         finally:
             # Not release(): it would wait for the rest of a stream that has no end.
@@ -168,75 +162,58 @@ class KubeClient:
             TransientError: there was no answer; while the answer is read, aiohttp raises its own errors.
         """
         with self._transient(f"GET {path}", REQUEST_TIMEOUT_S):
-            more = {"headers": headers, "timeout": limits, "allow_redirects": False}
-            response = await self._open("GET", path, query, None, JSON, more)
+            response = await self._open(
+                "GET", path, query, headers=headers, timeout=limits, allow_redirects=False
+            )
         try:
             yield response
         finally:
             response.close()
 
     async def _request(
-        self, method: str, path: str, query: Query = (), body: Body | None = None, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        body: Body | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> bytes:
         what = f"{method} {path}"
         with self._transient(what, REQUEST_TIMEOUT_S):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                if body is not None and self.writes is not None:
-                    answer = await self._write(self.writes, method, path, body, content_type)
-                else:
-                    response = await self._open(method, path, query, body, content_type)
-                    try:
-                        answer = await _whole(response)
-                    finally:
-                        response.release()
-        if 200 <= answer.status < 300:
-            return answer.body
-        raise self._failure(answer, what)
-
-    async def _write(
-        self, writes: Connections, method: str, path: str, body: Body, content_type: str
-    ) -> HttpAnswer:
-        self._check_open(method, path)
-        data, target = msgspec.json.encode(body), path + _asked(method, (), body)
-
-        async def send(authorization: str | None) -> HttpAnswer:
-            headers = {"Accept": JSON, "User-Agent": AGENT, "Content-Type": content_type}
-            if authorization is not None:
-                headers["Authorization"] = authorization
-            return await writes.send(method, target, headers, data, before_sending.get())
-
-        return await self._authorized(send, lambda _: None)
+                response = await self._open(method, path, query, body, headers)
+                answer = await _body_of(response)
+        if 200 <= response.status < 300:
+            return answer
+        raise self._failure(response, answer, what)
 
     async def _open(
         self,
         method: str,
         path: str,
-        query: Query,
-        body: Body | None,
-        content_type: str,
-        more: Mapping[str, Any] = MappingProxyType({}),
+        query: Query = (),
+        body: Body | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,  # noqa: ANN401 - those of aiohttp.ClientSession.request
     ) -> aiohttp.ClientResponse:
-        self._check_open(method, path)
-        address = self.host + path + _asked(method, query, body)
+        """The open answer to a request. If it is refused with 401, it is sent once more, with renewed credentials."""
+        if self.http.closed:  # as for a request of another part while this one ends
+            raise TransientError(f"{method} {path}: the client is closed")
+        options |= self.way
+        if body is None:
+            address = self.host + path + ("?" + urlencode(query, quote_via=quote) if query else "")
+        else:
+            address = self.host + path + ("" if method == "DELETE" else UNCHECKED)
+            options["allow_redirects"] = False  # that would send the body a second time
         data = None if body is None else msgspec.json.encode(body)
 
         async def send(authorization: str | None) -> aiohttp.ClientResponse:
-            headers = {"Content-Type": content_type, **more.get("headers", {})}
-            if authorization is not None:
-                headers["Authorization"] = authorization
+            if authorization is not None and not authorization.isprintable():
+                raise OSError("a header has more than one line: is the token whole, and nothing else?")
+            own = {} if authorization is None else {"Authorization": authorization}
             sent = None if data is None else _Body(data)
-            return await self.http.request(
-                method, address, data=sent, **{**self.way, **more, "headers": headers}
-            )
+            return await self.http.request(method, address, data=sent, headers={**headers, **own}, **options)
 
-        return await self._authorized(send, aiohttp.ClientResponse.close)
-
-    def _check_open(self, method: str, path: str) -> None:
-        if self.http.closed:  # as for a request of another part while this one ends
-            raise TransientError(f"{method} {path}: the client is closed")
-
-    async def _authorized(self, send: Callable[[str | None], Awaitable[R]], close: Callable[[R], None]) -> R:
-        """Send a request with the credentials, and once more with renewed ones if it is refused with 401."""
         authorization = await self.credentials.header()
         response = await send(authorization)
         if response.status != UNAUTHORIZED:
@@ -246,9 +223,9 @@ class KubeClient:
             if not await self.credentials.replaced(authorization):
                 return response
         except BaseException:
-            close(response)
+            response.close()
             raise
-        close(response)
+        response.close()
         return await send(await self.credentials.header())
 
     @contextmanager
@@ -264,7 +241,9 @@ class KubeClient:
             failure.is_logged = True  # each failed renewal is logged
             raise failure from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._away(what, cause_of(error, "the kubeconfig")) from error
+            # aiohttp's own text says nothing of why a body was not written, such as a check that failed.
+            cause = error.__cause__ if type(error) is aiohttp.ClientOSError else None
+            raise self._away(what, cause_of(cause or error, "the kubeconfig")) from error
 
     def _away(self, what: str, cause: str) -> TransientError:
         failure = TransientError(f"{what}: {cause}")
@@ -272,39 +251,35 @@ class KubeClient:
         failure.is_logged = True
         return failure
 
-    def _failure(self, answer: HttpAnswer, what: str) -> ApiError:
-        failure = error_from(answer.status, answer.body, what, answer.retry_after)
-        if answer.status == UNAUTHORIZED:
+    def _failure(self, response: aiohttp.ClientResponse, answer: bytes, what: str) -> ApiError:
+        failure = error_from(response.status, answer, what, response.headers.get("Retry-After"))
+        if response.status == UNAUTHORIZED:
             self.outage.failed("the API server refuses this login, retrying", REFUSED_LOGIN, server=self.host)
             failure.is_logged = True
         return failure
 
 
-def _asked(method: str, query: Query, body: Body | None) -> str:
-    """The query of a request, with its mark; empty without one."""
-    if body is not None:
-        return "" if method == "DELETE" else UNCHECKED
-    return "?" + urlencode(query, quote_via=quote) if query else ""
-
-
-async def _whole(response: aiohttp.ClientResponse) -> HttpAnswer:
-    """The whole answer; that of a failure also where its body cannot be read."""
-    retry_after = response.headers.get("Retry-After")
+async def _body_of(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body of an answer; for a refusal whose body cannot be read, a text that says so."""
     try:
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            return HttpAnswer(response.status, await response.read(), retry_after)
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        return await response.read()
+    except (aiohttp.ClientError, OSError) as error:
         if 200 <= response.status < 300:
             raise
-        return HttpAnswer(response.status, f"(body unread: {text_of(error)})".encode(), retry_after)
+        return f"(body unread: {text_of(error)})".encode()
 
 
 class _Body(aiohttp.BytesPayload):
-    """A body that is checked when it is sent. aiohttp sends the headers together with it."""
+    """A body that is checked when it is sent, and sent once. aiohttp sends the headers together with it."""
 
     def __init__(self, value: bytes) -> None:
         super().__init__(value)
         self._check = before_sending.get()
+
+    @property
+    def consumed(self) -> bool:
+        """Always: aiohttp would send a DELETE again after the server has closed the connection on it."""
+        return True
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Check, then send in the same step of the event loop."""
@@ -361,29 +336,29 @@ async def connect(
         keepalive_timeout=KEEP_ALIVE_S,
         socket_factory=_probed_socket,
     )
-    way = way_to(configuration)
-    writes = None
-    if "proxy" not in way:
-        name, most = way.get("server_hostname"), configuration.connection_pool_maxsize
-        writes = Connections(configuration.host, tls, name, most)
     try:
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept": JSON, "User-Agent": AGENT},
+            headers={"Accept": JSON, "User-Agent": AGENT, "Content-Type": JSON},
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=READ_BUFFER_BYTES,
         ) as http:
-            yield KubeClient(configuration.host, http, way, credentials, writes, waiting)
+            yield KubeClient(configuration.host, http, way_to(configuration), credentials, waiting)
     finally:
-        if writes is not None:
-            writes.close()
         await credentials.close()
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket whose peer the kernel probes while it is silent."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.settimeout(0)
-    probe(made)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    # Probes are not sent while sent data waits for its acknowledgement, so that has a limit of its own.
+    longest_ms = 1000 * (PROBE_AFTER_S + PROBES * PROBE_EVERY_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, longest_ms)
     return made

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from plimsoll.kube import credentials as kube_credentials
 from plimsoll.kube import kubeconfig as kubeconfig_check
 from plimsoll.kube.credentials import Credentials, Token, file_credentials, plugin_credentials
-from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin, exec_plugin
+from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin, ExecStatus, exec_plugin
 from plimsoll.kube.kubeconfig import IN_CLUSTER
 from plimsoll.kube.proxies import proxy_of
 from plimsoll.kube.transport import text_of
@@ -40,7 +40,7 @@ async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any,
         InputError: the configuration is missing or unreadable.
     """
     # Importing, reading files and reading certificates all block, in coroutines too, so each step runs in a thread.
-    # The step that may run an exec plugin has an event loop in its thread.
+    # The step that may ask a login provider has an event loop in its thread.
     if kubeconfig is not None:
         # Without this the library prints a line, and reports another error.
         await asyncio.to_thread(kubeconfig_check.check_kubeconfig, "kubeconfig", str(kubeconfig))
@@ -52,11 +52,16 @@ async def configured(kubeconfig: Path | None, context: str | None) -> tuple[Any,
             credentials = await file_credentials(kube_credentials.SERVICE_TOKEN)
         else:
             loader = await asyncio.to_thread(_loader, config.kube_config, str(kubeconfig), context)
-            plugin = await asyncio.to_thread(_plugin_of, config.kube_config, loader)
+            plugin = await asyncio.to_thread(_plugin_of, loader)
+            first = None if plugin is None else await _first_run(plugin, loader)
             await asyncio.to_thread(asyncio.run, loader.load_and_set(configuration))
             # The cluster may stand in one of several files, and no public attribute says in which.
             kubeconfig_check.check_cluster(loader._cluster.path, loader._cluster.value)  # noqa: SLF001 - as below
-            credentials = await _credentials(configuration, loader, plugin)
+            has_certificate = configuration.cert_file is not None
+            if plugin is not None and ((first is not None and first.token) or not has_certificate):
+                credentials = plugin_credentials(plugin, first)
+            else:
+                credentials = await _own_credentials(configuration, loader)
         # Nothing but its reading of certificates is used, so it has no connection to close.
         api = await asyncio.to_thread(client.ApiClient, configuration)
     except InputError:
@@ -158,52 +163,39 @@ def _loader(library: Any, files: str, context: str | None) -> Any:  # noqa: ANN4
     return loader
 
 
-def _plugin_of(library: Any, loader: Any) -> ExecPlugin | None:  # noqa: ANN401 - untyped library
-    """The exec plugin of a loader, which is run by our own means; None without one. Blocks.
+def _plugin_of(loader: Any) -> ExecPlugin | None:  # noqa: ANN401 - untyped library
+    """The exec plugin of a loader, of which the library then knows nothing; None without one. Blocks.
 
-    The library gives a plugin no information about the cluster, and starts it relative to our own folder.
+    The library would give a plugin no information about the cluster, and start it relative to our own folder.
 
     Raises:
         InputError: the user's entry cannot be used.
     """
+    user, cluster = loader._user, loader._cluster  # noqa: SLF001 - nothing public gives these entries
+    kubeconfig_check.check_user(user.path, user.value)
+    config = user.value.pop("exec", None)
+    if config is None or "auth-provider" in user.value:
+        return None
+    return exec_plugin(config, Path(user.path).parent, cluster.value, Path(cluster.path).parent)
+
+
+async def _first_run(plugin: ExecPlugin, loader: Any) -> ExecStatus | None:  # noqa: ANN401 - untyped library
+    """What the plugin gives; None if it fails. A certificate becomes the user's own."""
+    try:
+        status = await plugin.run()
+    except CredentialsError as error:  # A later run may succeed, and a request says why none has.
+        log.warning("the exec plugin gave no credentials, retrying", error=str(error))
+        return None
+    given = {"client-certificate": status.clientCertificateData, "client-key": status.clientKeyData}
+    if all(given.values()):
+        data = {f"{name}-data": b64encode(str(text).encode()).decode() for name, text in given.items()}
+        loader._user.value.update(data)  # noqa: SLF001 - as above
+    return status
+
+
+async def _own_credentials(configuration: Any, loader: Any) -> Credentials:  # noqa: ANN401 - untyped library
+    """The credentials of a user without a plugin. Only a token's file is ever read again."""
     node = loader._user  # noqa: SLF001 - nothing public gives the user's entry
-    kubeconfig_check.check_user(node.path, node.value)
-    plugin = None
-    if "exec" in node.value:
-        cluster = loader._cluster  # noqa: SLF001 - likewise
-        plugin = exec_plugin(
-            node.value["exec"], Path(node.path).parent, cluster.value, Path(cluster.path).parent
-        )
-
-    async def run() -> bool:
-        assert plugin is not None, "the library asks only where the user's entry has `exec`"
-        try:
-            status = await plugin.run()
-        except CredentialsError as error:  # A later run may succeed, and a request says why none has.
-            log.warning("the exec plugin gave no credentials, retrying", error=str(error))
-            return False
-        if status.token:
-            loader.token = f"Bearer {status.token}"
-        loader.exec_plugin_expiry = status.expirationTimestamp
-        if status.clientCertificateData and status.clientKeyData:
-            keep = library._create_temp_file_with_content  # noqa: SLF001 - its files go at the end of the process
-            loader.cert_file = await asyncio.to_thread(keep, status.clientCertificateData)
-            loader.key_file = await asyncio.to_thread(keep, status.clientKeyData)
-        return True
-
-    loader.load_from_exec_plugin = run
-    return plugin
-
-
-async def _credentials(configuration: Any, loader: Any, plugin: ExecPlugin | None) -> Credentials:  # noqa: ANN401 - untyped library
-    """The credentials of a kubeconfig's user. Only an exec plugin's token and a token's file are ever renewed."""
-    header = configuration.api_key.get("BearerToken")
-    node = loader._user  # noqa: SLF001 - nothing public gives the user's entry
-    user = node.value
-    if "auth-provider" in user:
-        return Credentials(Token(header))
-    if plugin is not None and (header is not None or configuration.cert_file is None):
-        return plugin_credentials(plugin, header, getattr(loader, "exec_plugin_expiry", None))
-    if "tokenFile" in user:
-        return await file_credentials(Path(node.path).parent / user["tokenFile"])
-    return Credentials(Token(header))
+    if "tokenFile" in node.value and "auth-provider" not in node.value:
+        return await file_credentials(Path(node.path).parent / node.value["tokenFile"])
+    return Credentials(Token(configuration.api_key.get("BearerToken")))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin
+from plimsoll.kube.exec_plugin import CredentialsError, ExecPlugin, ExecStatus
 from plimsoll.part.backoff import Pauses
 from plimsoll.part.log import get_logger
 
@@ -151,23 +151,18 @@ async def file_credentials(path: Path) -> Credentials:
     return Credentials(await read(), read)
 
 
-def plugin_credentials(plugin: ExecPlugin, header: str | None, expires: datetime | None) -> Credentials:
-    """Credentials from an exec plugin.
+def plugin_credentials(plugin: ExecPlugin, first: ExecStatus | None) -> Credentials:
+    """Credentials from an exec plugin, which has run once; `first` is what it gave, or None if it failed."""
 
-    Args:
-        plugin: the plugin, which has run once.
-        header: the value of `Authorization` of that run; None if it failed.
-        expires: the expiry that came with it, or None.
-    """
+    def token_of(status: ExecStatus) -> Token:
+        header = f"Bearer {status.token}" if status.token else None
+        return expiring(header, status.expirationTimestamp, datetime.now(UTC))
 
     async def run() -> Token:
-        status = await plugin.run()
-        return expiring(
-            f"Bearer {status.token}" if status.token else None, status.expirationTimestamp, datetime.now(UTC)
-        )
+        return token_of(await plugin.run())
 
     missing = Token(None, renew_s=0.0, lasts_s=0.0)
-    return Credentials(expiring(header, expires, datetime.now(UTC)) if header else missing, run)
+    return Credentials(token_of(first) if first is not None and first.token else missing, run)
 
 
 def _header_of(path: Path) -> str:

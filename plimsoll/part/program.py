@@ -5,10 +5,9 @@ this file is the program, without the current folder in its path (`-P`), and it 
 """
 
 import contextlib
-import importlib
 import sys
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 _ROOT: Final = str(Path(__file__).parents[2])
 
@@ -18,17 +17,13 @@ def program_of(module: str) -> tuple[str, ...]:
     return (sys.executable, "-P", __file__, module)
 
 
-def become(module: str, arguments: list[str]) -> NoReturn:
-    """Run a module's `main` in this process, in place of the program that it is.
-
-    A new interpreter would make half of the module's imports once more. The current folder leaves the path, as above.
-    """
+def leave_current_folder() -> None:
+    """Find no module in the current folder from now on, as `program_of` does; call it before others are imported."""
     folder = {""}
     with contextlib.suppress(FileNotFoundError):  # the folder was removed
         folder.add(str(Path.cwd()))
     sys.path[:] = [root for root in sys.path if root not in folder]
     _find_ours()
-    sys.exit(importlib.import_module(module).main(arguments))
 
 
 def _find_ours() -> None:
@@ -37,7 +32,7 @@ def _find_ours() -> None:
 
 
 def _run() -> None:
-    import runpy  # noqa: PLC0415 - `become` does without
+    import runpy  # noqa: PLC0415 - the command line does without
 
     _find_ours()
     module = sys.argv.pop(1)

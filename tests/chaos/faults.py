@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.chaos.fleet import FLEET, ZONE, Machine
 from tests.chaos.plan import Step
 from tests.chaos.proxy import Weather

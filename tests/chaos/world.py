@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, nats_server, valkey_server
 from tests.chaos.fleet import CARDS, FLEET, Machine
 from tests.chaos.journal import Journal
 from tests.chaos.leases import LEASES, Leases
@@ -26,6 +26,7 @@ from tests.chaos.pods import PRIORITIES
 from tests.chaos.proxy import Proxy, proxy
 from tests.chaos.watching import Watching
 from tests.chaos.witness import TENANT, Witness
+from tests.constants import part_with
 from tests.placer.placers import free_lease
 from tests.servers.apiserver import Answer, ApiServer, RefusedError
 from tests.servers.control_plane import ControlPlane, control_plane
@@ -249,11 +250,8 @@ def _placer(
         "REDIS_URL": valkey.url.replace("valkey://", "redis://"),
         "INSTANCE": f"placer-{number}",
         "KUBECONFIG": str(kubeconfig),
-        "KUBERNETES": "on",
         "UNHELD_PODS": "place",
         "HTTP_PORT": str(port),
-        "CHECK_S": "1",
-        "DRIFT_S": "2",
         **{name.upper(): value for name, value in settings.items()},
     }
     kind = ServerKind(
@@ -261,7 +259,7 @@ def _placer(
         scheme="http",
         ready="",  # A placer that starts while a server is away gets ready later.
         program=lambda: Path(sys.executable),
-        arguments=lambda *_: ("-m", "placer"),
+        arguments=lambda *_: part_with("placer", "placer.kube.options.DRIFT_S=2.0"),
         environment={
             "PYTHONPATH": str(ROOT),
             **{f"PLIMSOLL_{key}": text for key, text in environment.items()},

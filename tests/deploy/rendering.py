@@ -22,7 +22,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "placer": {
         "replicas": 1,
         "auth": "kubernetes",
-        "settings": {"policy": "binpack", "drift_s": 60, "on_violation": "evict"},
+        "settings": {"policy": "binpack", "violation_grace_s": 30, "on_violation": "evict"},
     },
     "extender": {"enabled": True, "tlsSecret": "extender-tls"},
     "pool": {"enabled": True, "policy": "hybrid(1, 300)"},
@@ -34,7 +34,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     },
     "monitor": {"seLinuxOptions": {"type": "spc_t"}},
     "broker": {
-        "settings": {"wait_policy": "best-fit", "journal_max": 1_000_000},
+        "settings": {"wait_policy": "best-fit", "wait_longest_s": 1_000_000},
         "seLinuxOptions": {"level": "s0"},
     },
     "certificateAuthority": {"secret": "authority"},

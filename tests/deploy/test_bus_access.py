@@ -22,10 +22,10 @@ from monitor.outbox.store import open_store
 from monitor.publisher import BATCH
 from placer import settings as placer_settings
 from plimsoll.bus.subjects import state_subject, task_subject
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.monitor.harness import MonitorProcess, until_true
 from tests.placer.extender.test_tls import authority
 from tests.servers.waiting import PATIENCE_S

@@ -15,7 +15,7 @@ import monitor.settings
 import placer.pool.settings
 import placer.settings
 import placer.webhook.settings
-import plimsoll.alerts.settings
+import plimsoll_alerts.settings
 from plimsoll.part import settings as part_settings
 from tests.deploy.rendering import (
     CASES,
@@ -38,7 +38,7 @@ PARTS: Mapping[str, tuple[str, Any]] = {
     "monitor": ("PLIMSOLL_", monitor.settings.Settings),
     "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
     "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
-    "alerts": ("PLIMSOLL_ALERTS_", plimsoll.alerts.settings.Settings),
+    "alerts": ("PLIMSOLL_ALERTS_", plimsoll_alerts.settings.Settings),
 }
 
 
@@ -105,7 +105,7 @@ def test_every_variable_is_a_setting(case: str, part: str) -> None:
     elif part == "pool" and given:
         placer.pool.settings.load(known)
     elif part == "alerts" and given:
-        plimsoll.alerts.settings.load(known)
+        plimsoll_alerts.settings.load(known)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -124,11 +124,10 @@ def test_every_setting_can_be_given(part: str) -> None:
         if name.startswith(prefix)
     } - {setting for values in CASES.values() for setting in values.get(part, {}).get("settings", {})}
     needless = {
-        "placer": {"kubeconfig", "lease_name", "lease_namespace", "control_socket"}
-        | {"local_nodes", "local_output", "hook_library"},
+        "placer": {"lease_namespace", "control_socket", "local_nodes"},
         "webhook": {"kubeconfig", "namespace", "service", "secret", "configurations"},
         "monitor": set(),
-        "broker": {"measure", "plugins_registry", "hook_library", "cgroup_root", "users_lock"},
+        "broker": {"measure", "users_lock"},
         "pool": {"kubeconfig", "lease_name", "card_command"},
         "alerts": set(),
     }[part]
@@ -161,11 +160,11 @@ def test_whole_numbers_stay_whole() -> None:
     """Helm reads numbers as floats; a part gets 250000000000, not 2.5e+11."""
     given = environment(EVERYTHING, "plimsoll-placer")
     assert given["PLIMSOLL_STREAM_MAX_BYTES"] == "250000000000"
-    assert given["PLIMSOLL_DRIFT_S"] == "60"
+    assert given["PLIMSOLL_VIOLATION_GRACE_S"] == "30"
     monitored = environment(EVERYTHING, "plimsoll-monitor")
     assert monitored["PLIMSOLL_STREAM_MAX_BYTES"] == "250000000000"
     assert monitored["PLIMSOLL_OVERCOMMIT_RATIO"] == "1.5"
-    assert environment(EVERYTHING, "plimsoll-broker")["PLIMSOLL_BROKER_JOURNAL_MAX"] == "1000000"
+    assert environment(EVERYTHING, "plimsoll-broker")["PLIMSOLL_BROKER_WAIT_LONGEST_S"] == "1000000"
 
 
 WORKLOADS = ("placer", "webhook", "pool", "alerts", "monitor", "broker", "nats", "redis")
@@ -279,9 +278,7 @@ def test_parts_of_the_node_leave_no_node_that_is_taken_out() -> None:
             assert spec["tolerations"] == [{"operator": "Exists"}]
             assert spec["priorityClassName"] == "system-node-critical"
             assert spec["runtimeClassName"] == "nvidia"
-    values: Object = {"nodes": {"optOutLabel": "mine/gpus", "priorityClassName": ""}}
-    for part in ("plimsoll-placer", "plimsoll-monitor"):
-        assert environment(values, part)["PLIMSOLL_OPT_OUT_LABEL"] == "mine/gpus"
+    values: Object = {"nodes": {"priorityClassName": ""}}
     assert {template["spec"]["priorityClassName"] for _, template in templates(values)} == {"plimsoll"}
 
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from plimsoll.alerts.core.book import AlertBook, StreamPlace
-from plimsoll.alerts.settings import RUNBOOKS as RUNBOOKS_PATH
 from plimsoll.gpu_events import HealthClass
+from plimsoll_alerts.core.book import AlertBook, StreamPlace
+from plimsoll_alerts.settings import RUNBOOKS as RUNBOOKS_PATH
 from tests.deploy.alert_cases import CASES, CONTAINER, HOUR, Case
-from tests.plimsoll.alerts.facts import TIME, A, B, Facts, ill, task
+from tests.plimsoll_alerts.facts import TIME, A, B, Facts, ill, task
 from tests.servers.prometheus import promtool
 from tools.chart import CHART, render
 from tools.metrics import described

@@ -17,25 +17,25 @@ from redis.exceptions import AuthenticationError
 
 from monitor import settings
 from monitor.outbox.store import Store
-from plimsoll.alerts.core.book import AlertBook
-from plimsoll.alerts.reader import Reader
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import connect
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM, node_token, pod_subject, state_subject
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.envelope import encode
 from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.redis_client import open_redis
+from plimsoll_alerts.core.book import AlertBook
+from plimsoll_alerts.reader import Reader
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.deploy.rendering import named, templates
 from tests.monitor.test_publisher import SNAPSHOT, entries, filled, publishing
 from tests.placer.arrivals import report, taking_in
 from tests.placer.extender.test_tls import authority
-from tests.plimsoll.alerts.facts import A as A_GPU
-from tests.plimsoll.alerts.facts import B as B_GPU
-from tests.plimsoll.alerts.facts import Facts, ill
+from tests.plimsoll_alerts.facts import A as A_GPU
+from tests.plimsoll_alerts.facts import B as B_GPU
+from tests.plimsoll_alerts.facts import Facts, ill
 from tests.servers.stores import ignore
 from tests.servers.waiting import PATIENCE_S, until, until_true
 

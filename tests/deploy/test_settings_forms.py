@@ -8,7 +8,7 @@ import pytest
 
 import placer.pool.settings
 import placer.settings
-import plimsoll.alerts.settings
+import plimsoll_alerts.settings
 from plimsoll.part import settings as part_settings
 from plimsoll.part.errors import InputError
 from tests.deploy.test_chart import PARTS
@@ -42,7 +42,7 @@ NEEDED = {"NODE": "n1", "IMAGE": "plimsoll:1", "NAMESPACE": "pool", "ALERTMANAGE
 LOADS = {
     "placer": placer.settings.load,
     "pool": placer.pool.settings.load,
-    "alerts": plimsoll.alerts.settings.load,
+    "alerts": plimsoll_alerts.settings.load,
 }
 
 

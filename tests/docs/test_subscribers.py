@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from plimsoll.asyncapi import KINDS
 from plimsoll.bus.stream import Stream
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.docs.subscribers import EXAMPLES, IN_GO, ROOT
 from tests.plimsoll.test_golden_events import UUID, message
 from tests.servers.waiting import PATIENCE_S

@@ -16,15 +16,15 @@ import nats
 
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, SOCKET_NAME
 from plimsoll.bus.subjects import STREAM
-from plimsoll.cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import decode_event, decode_report
 from plimsoll.events import Report
 from plimsoll.ids import NodeName
 from plimsoll.native import HOOK_LIBRARY, PROGRAMS
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import EmulatedGpu, EmulatedNode, LocalCluster
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.servers.apiserver import ApiServer, Object
-from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.objects import copied_capacity, create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
 NODES = (NodeName("alpha"), NodeName("bravo"), NodeName("charlie"))
@@ -194,9 +194,7 @@ async def kube_cluster(
     settings = {
         "idle_period_s": "2",
         "reconcile_s": "1",
-        "settle_s": "0.5",
         "kubeconfig": kubeconfig,
-        "advertise_allocatable": "true",
         **(quick or {}),
     }
     gpus = tuple(EmulatedGpu("NVIDIA L4", "24Gi", {"reserved": "1Gi"}) for _ in range(GPUS_PER_NODE))
@@ -206,18 +204,13 @@ async def kube_cluster(
         EmulatedNode(name, gpus, settings, {"kubeconfig": kubeconfig, "node": name}) for name in names
     )
     async with LocalCluster(directory, nodes) as local:
-        placer = await local.placer(kubeconfig=kubeconfig, kubernetes="on", unheld_pods="place")
+        placer = await local.placer(kubeconfig=kubeconfig, unheld_pods="place")
         cluster = KubeCluster(local, api, namespace, placer)
         try:
-            await until(lambda: _advertised(api))
+            await until(lambda: copied_capacity(api))
             yield cluster
         finally:
             for program in cluster.programs:
                 if program.returncode is None:
                     program.kill()
                 await program.wait()
-
-
-async def _advertised(api: ApiServer) -> bool:
-    nodes = (await api.get("/api/v1/nodes"))["items"]
-    return all("plimsoll.dev/gpu-memory" in node["status"]["allocatable"] for node in nodes)

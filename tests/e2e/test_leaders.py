@@ -31,12 +31,12 @@ from monitor.publisher import Publisher, PublisherListeners, StreamTarget
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM, pod_subject
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.envelope import CloudEvent, decode_event
 from plimsoll.events import Gpu, Placement
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.placer_api.http import STATE_PATH, State
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.e2e.cluster import PLACER_CONSUMER
 from tests.placer.placers import free_lease
 from tests.servers.apiserver import ApiServer, Object
@@ -207,8 +207,6 @@ async def loaded(
         "NATS_URL": cluster.url,
         "STREAM_REPLICAS": "3",
         "REDIS_URL": redis_url,
-        "CHECK_S": "0.5",
-        "KUBERNETES": "on",
         "LEASE_S": "15",
         "KUBECONFIG": str(api.kubeconfig()),
     }

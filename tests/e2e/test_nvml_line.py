@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB, MIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.gpu.watched import BLOCK_BYTES, watched
 from tests.monitor.harness import EMULATOR
 

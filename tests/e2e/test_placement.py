@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.events import Phase
 from plimsoll.ids import NodeName
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import gpu_uuid
 from tests.e2e.cluster import GPUS_PER_NODE, NODES, USABLE_BYTES, KubeCluster, kube_cluster, promised_bytes
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from plimsoll.broker.pages import GpuLimit, Limits
-from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.envelope import decode_event, event_type
 from plimsoll.events import Limit
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.cluster import gpu_uuid
 from tests.e2e.cluster import ALPHA, USABLE_BYTES, KubeCluster, kube_cluster
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import PATIENCE_S, until

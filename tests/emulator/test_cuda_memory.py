@@ -61,17 +61,6 @@ def test_the_book_remembers_the_most_that_living_processes_held(node: Node) -> N
     assert (book["peak_bytes"], book["used_bytes"]) == (4 * GIB + 2 * CONTEXT_BYTES, 0)
 
 
-def test_the_dead_do_not_raise_the_peak(node: Node) -> None:
-    """Memory that a process takes just after another's death is not added to the dead process's memory."""
-    victim = node.background("memory.hold", 2 * GIB)
-    heir = node.background("memory.allocate_when_told", 2 * GIB)
-    victim.kill()
-    victim.communicate()
-    out, _ = heir.communicate("\n")
-    assert "CUDA_SUCCESS" in out
-    assert node.book()[0]["peak_bytes"] == 2 * GIB + 2 * CONTEXT_BYTES
-
-
 def test_a_context_costs_memory(node: Node) -> None:
     """Retaining a primary context or creating one takes its bytes; releasing and destroying gives them back."""
     free = node.python("contexts.cost")

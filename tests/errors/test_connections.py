@@ -15,18 +15,18 @@ from nats.aio.client import Client
 
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.broker.client import BrokerAwayError, BrokerClient
-from plimsoll.bus import connection as bus_connection
+from plimsoll.bus import client as bus_client
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.connection import connect
-from plimsoll.cli.asking import NoPlacerError
-from plimsoll.cli.cluster import Cluster, kubeconfig_of
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.cli.events import NoEventsError, connected
-from plimsoll.cli.explain import explanation
+from plimsoll.bus.client import connect
 from plimsoll.kube import client as kube
 from plimsoll.kube.transport import RefusedError, TransientError, error_from
 from plimsoll.part.errors import InputError
+from plimsoll_cli.asking import NoPlacerError
+from plimsoll_cli.cluster import Cluster, kubeconfig_of
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.events import NoEventsError, connected
+from plimsoll_cli.explain import explanation
 from tests.logs import capture_logs
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
@@ -107,7 +107,7 @@ async def test_a_server_that_does_not_greet_is_told(
     valkey: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The address of Redis in the place of that of NATS: it takes the connection and waits, as we do."""
-    monkeypatch.setattr(bus_connection, "SILENT_S", 0.1)
+    monkeypatch.setattr(bus_client, "SILENT_S", 0.1)
     [silent] = await told_of_nats(f"nats://127.0.0.1:{valkey.port}")
     assert silent.startswith("there was no answer in time (the server sent no greeting)")
     gc.collect()  # as below

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from monitor.troubles import NO_GPU, Troubles
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.servers.waiting import PATIENCE_S
 
@@ -49,7 +49,7 @@ async def test_a_placer_without_nodes_says_so_and_ends() -> None:
     code, errors = await ended("placer")
     [line] = [json.loads(line) for line in errors.splitlines()]
     assert (code, line["event"]) == (2, "refused to start")
-    assert "PLIMSOLL_KUBERNETES: 'auto' leaves no nodes to place pods on; run it in a pod" in line["problem"]
+    assert "PLIMSOLL_KUBECONFIG: '' leaves no nodes to place pods on; run it in a pod" in line["problem"]
 
 
 async def test_a_placer_with_an_empty_list_of_nodes_says_so_and_ends(tmp_path: Path) -> None:
@@ -65,20 +65,22 @@ async def test_a_command_whose_broker_refuses_to_start_ends_with_its_words(tmp_p
     """The last words of the broker are the command's, and nothing is waited for."""
     options = ("run", "--broker-root", str(tmp_path), "--gpu-memory", "1Gi", "--", "true")
     code, errors = await ended(
-        "plimsoll", *options, PLIMSOLL_BROKER_AUDIT_S="zero", PLIMSOLL_BROKER_SHARE_TICK_MS="0"
+        "plimsoll", *options, PLIMSOLL_BROKER_MEASURE="perhaps", PLIMSOLL_BROKER_WAIT_LONGEST_S="0"
     )
     assert code == 2
     [line] = errors.splitlines()
     assert line.startswith(
-        "plimsoll run: the private broker refused to start: PLIMSOLL_BROKER_AUDIT_S: 'zero'"
+        "plimsoll run: the private broker refused to start: PLIMSOLL_BROKER_MEASURE: 'perhaps'"
     )
-    assert "PLIMSOLL_BROKER_SHARE_TICK_MS: '0'" in line
+    assert "PLIMSOLL_BROKER_WAIT_LONGEST_S: '0'" in line
     assert str(tmp_path / "private-broker.log") in line
 
 
 async def test_a_command_without_a_driver_is_bad_input(tmp_path: Path) -> None:
     """It cannot be started, which is 2 by the help; the line has the remedy."""
-    code, errors = await ended("solo", "--broker-root", str(tmp_path), "--gpu-memory", "1Gi", "--", "true")
+    code, errors = await ended(
+        "plimsoll", "run", "--broker-root", str(tmp_path), "--gpu-memory", "1Gi", "--", "true"
+    )
     assert code == 2
     [line] = errors.splitlines()
     assert "no NVIDIA driver answers" in line
@@ -181,7 +183,7 @@ def test_troubles_beside_each_other_are_told_once() -> None:
 
 
 _MONITOR = (("monitor",), {"PLIMSOLL_NODE": "n", "PLIMSOLL_STATE_DIR": "{}"})
-_RUN: tuple[tuple[str, ...], dict[str, str]] = (("solo", "--broker-root", "{}", "--", "true"), {})
+_RUN: tuple[tuple[str, ...], dict[str, str]] = (("plimsoll", "run", "--broker-root", "{}", "--", "true"), {})
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
-from plimsoll.native import HOOK_LIBRARY
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.monitor.harness import monitoring
 from tests.placer.test_app import NODE_WITHOUT_BROKER
 from tests.servers.waiting import until
@@ -47,11 +46,10 @@ async def placer(log: Path, settings: Mapping[str, str]) -> AsyncIterator[None]:
     await asyncio.to_thread(nodes.write_text, json.dumps([NODE_WITHOUT_BROKER]))
     given = {
         "LOCAL_NODES": str(nodes),
-        "HOOK_LIBRARY": str(HOOK_LIBRARY),
         "HTTP_PORT": "0",
         "LOG_LEVEL": "debug",
     }
-    given |= {"KUBERNETES": "off", **settings}
+    given |= settings
     environment = {"PATH": os.environ["PATH"], **{f"PLIMSOLL_{key}": value for key, value in given.items()}}
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(

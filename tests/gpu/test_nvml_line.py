@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.gpu.watched import BLOCK_BYTES, watched
 
 pytestmark = pytest.mark.gpu

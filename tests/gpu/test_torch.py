@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.gpu.watched import BLOCK_BYTES, Task, watched
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]

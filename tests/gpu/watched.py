@@ -186,7 +186,7 @@ async def watched(
     driver = {
         key: surroundings[key] for key in ("PLIMSOLL_EMULATOR", "LD_LIBRARY_PATH") if key in surroundings
     }
-    monitor = MonitorProcess(folder, nats_url, sample_ms=50, reconcile_s=0.3)
+    monitor = MonitorProcess(folder, nats_url)
     monitor.environment |= driver
     async with brokering(folder / "broker") as broker, jetstream(nats_url) as stream:
         await monitor.start()

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import free_port
-from plimsoll.kube.client import connect
+from plimsoll.kube.client import PROBE_AFTER_S, connect
 from plimsoll.kube.models import decode_pod
-from plimsoll.kube.sockets import PROBE_AFTER_S
 from plimsoll.kube.transport import (
     ApiError,
     ConflictError,
@@ -22,6 +20,7 @@ from plimsoll.kube.transport import (
     error_from,
 )
 from plimsoll.part.errors import InputError
+from plimsoll_cli.demo.servers import free_port
 from tests.kube.faults import KUBECONFIG
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_pod, pod_manifest

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plimsoll.cli.cluster import Cluster, kubeconfig_of
 from plimsoll.kube.client import connect
 from plimsoll.kube.transport import TransientError
 from plimsoll.part.errors import InputError
+from plimsoll_cli.cluster import Cluster, kubeconfig_of
 from tests.cluster import assets
 from tests.kube.plugin import Certificate, Guard, certificate_in, guard, kubeconfig
 
@@ -306,3 +306,21 @@ async def test_a_users_certificate_is_beside_the_users_file(certificate: Certifi
         async with connect(Path(f"{cluster}:{user}")) as client:
             await client.get("/version")
         assert server.certificate
+
+
+async def test_a_plugins_certificate_is_shown_to_the_server(certificate: Certificate, folder: Path) -> None:
+    """A plugin may give a certificate and its key in place of a token."""
+    beside = certificate.certificate.parent
+    status = {
+        "clientCertificateData": (beside / "one.crt").read_text(),
+        "clientKeyData": (beside / "one.key").read_text(),
+    }
+    answer = json.dumps({"apiVersion": EXEC_V1, "kind": "ExecCredential", "status": status})
+    (folder / "answer").write_text(answer)
+    (folder / "plugin").write_text(f"#!/bin/sh\ncat {folder / 'answer'}\n")
+    async with guard(certificate.serving()) as server:
+        path = kubeconfig(folder / "config", server.url, {"exec": PLUGIN}, trusting(certificate, {}))
+        async with connect(path) as client:
+            await client.get("/version")
+        assert server.certificate
+        assert "Authorization" not in server.headers

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nats as nats_client
 import pytest
@@ -21,6 +21,7 @@ from plimsoll.envelope import CloudEvent, decode_event, decode_report
 from plimsoll.events import Report
 from plimsoll.ids import ProcessKey
 from tests import cloudevents
+from tests.constants import start_of
 from tests.servers.stores import ignore
 from tests.servers.waiting import PATIENCE_S
 
@@ -48,10 +49,23 @@ class Message:
         return decode_report(self.body)
 
 
+CONSTANTS: Final = {
+    "health_hold_s": "plimsoll.gpu_health.HOLD_S={}",
+    "sample_s": "monitor.observer.SAMPLE_S={}",
+    "nvml_retry_s": "monitor.observer.NVML_RETRY_S={}",
+    "glance_s": "monitor.glances.GLANCE_S={}",
+    "broker_away_s": "monitor.broker.AWAY_S={}",
+}
+"""Constants that tests change, see `start_of`."""
+
+
 class MonitorProcess:
     """`python -m monitor` on a state directory of its own; tests kill it and start it again."""
 
-    def __init__(self, directory: Path, nats_url: str, /, **settings: object) -> None:
+    def __init__(self, directory: Path, nats_url: str, /, **given: object) -> None:
+        """A monitor with these settings, or `CONSTANTS`."""
+        quick = {"sample_s": 0.05, "nvml_retry_s": 0.3, "reconcile_s": 0.3}
+        self._arguments, settings = start_of("monitor", "PLIMSOLL_", quick | given, CONSTANTS)
         self.directory = directory
         self.root = directory / "broker"
         self.root.mkdir(parents=True, exist_ok=True)
@@ -61,12 +75,8 @@ class MonitorProcess:
             "PLIMSOLL_NATS_URL": nats_url,
             "PLIMSOLL_STATE_DIR": str(directory / "state"),
             "PLIMSOLL_BROKER_ROOT": str(self.root),
-            "PLIMSOLL_SAMPLE_MS": "50",
-            "PLIMSOLL_SETTLE_S": "0.4",
-            "PLIMSOLL_RECONCILE_S": "0.3",
-            "PLIMSOLL_NVML_RETRY_S": "0.3",
             "PLIMSOLL_LOG_LEVEL": "debug",
-            **{f"PLIMSOLL_{name.upper()}": str(value) for name, value in settings.items()},
+            **settings,
         }
         self._process: asyncio.subprocess.Process | None = None
 
@@ -75,8 +85,7 @@ class MonitorProcess:
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-m",
-                "monitor",
+                *self._arguments,
                 cwd=ROOT,
                 env={"PATH": os.environ["PATH"], **self.environment},
                 stderr=log,

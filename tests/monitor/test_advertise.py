@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from monitor import advertise
 from monitor.advertise import Advertiser, capacity, missing
 from monitor.settings import Settings
 from plimsoll.events import Gpu
@@ -32,12 +33,17 @@ GPUS = tuple(
 OFFERED = {"plimsoll.dev/gpu-memory": "40G", "plimsoll.dev/gpu-share": "200", "plimsoll.dev/gpu": "60"}
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is read more often."""
+    monkeypatch.setattr(advertise, "CHECK_S", 0.2)
+
+
 @contextlib.asynccontextmanager
-async def advertising(apiserver: ApiServer, *, allocatable: bool = False) -> AsyncIterator[Advertiser]:
+async def advertising(apiserver: ApiServer) -> AsyncIterator[Advertiser]:
     """A running advertiser that has read two GPUs."""
     kubeconfig = str(await asyncio.to_thread(apiserver.kubeconfig))
-    settings = Settings(node=NODE, kubeconfig=kubeconfig, advertise_s=0.2, advertise_allocatable=allocatable)
-    advertiser = Advertiser(settings, lambda _: None)
+    advertiser = Advertiser(Settings(node=NODE, kubeconfig=kubeconfig), lambda _: None)
     advertiser.set_gpus(GPUS)
     task = asyncio.create_task(advertiser.run())
     try:
@@ -89,14 +95,6 @@ async def test_the_nodes_labels_are_passed_on(apiserver: ApiServer) -> None:
     assert labels["nvidia.com/gpu.family"] == "ampere"
 
 
-async def test_allocatable_is_offered_where_no_kubelet_copies_it(apiserver: ApiServer) -> None:
-    """With the setting, capacity and allocatable have the same quantities."""
-    await make_node(apiserver)
-    async with advertising(apiserver, allocatable=True):
-        both = {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3", **OFFERED}}
-        await until_shown(apiserver, both)
-
-
 async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiServer) -> None:
     """The advertiser waits for a missing node, and patches a node that was made anew."""
     async with advertising(apiserver):
@@ -107,15 +105,11 @@ async def test_a_node_that_comes_late_or_anew_gets_its_resources(apiserver: ApiS
             await apiserver.must("DELETE", PATH)
 
 
-@pytest.mark.parametrize("allocatable", [False, True])
-async def test_a_node_that_is_off_shows_none_of_our_resources(
-    apiserver: ApiServer, *, allocatable: bool
-) -> None:
+async def test_a_node_that_is_off_shows_none_of_our_resources(apiserver: ApiServer) -> None:
     """They are removed and not zero, which a kubelet that starts again would hold against running pods."""
     await make_node(apiserver)
-    ours = OFFERED if allocatable else {}
-    async with advertising(apiserver, allocatable=allocatable):
-        shown = {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3", **ours}}
+    async with advertising(apiserver):
+        shown = {"capacity": {"cpu": "4", **OFFERED}, "allocatable": {"cpu": "3"}}
         await until_shown(apiserver, shown)
         await apiserver.must("PATCH", PATH, {"metadata": {"labels": {"plimsoll.dev/node": "off"}}})
         await until_shown(apiserver, {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}})

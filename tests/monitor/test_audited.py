@@ -12,9 +12,9 @@ from nats.js import JetStreamContext
 
 from hook.broker.core.codec import uses_offset
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE, Counts, GpuLimit, Limits
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.quantity import MIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, Program, program, write_node
 from tests.monitor.harness import Message, MonitorProcess, jetstream, until, until_true
 from tests.monitor.test_hooked import CONTAINER, POD, BrokerProcess, brokering
@@ -69,7 +69,7 @@ def limit_events(messages: list[Message], what: str) -> list[Limit]:
 async def node(tmp_path: Path, url: str, **settings: object) -> AsyncIterator[Node]:
     """A node whose monitor has the default sampling times unless a test sets others."""
     bare = write_node(tmp_path)
-    pace = {"sample_ms": 100, "settle_s": 1.0, "reconcile_s": 5.0} | settings
+    pace = {"sample_s": 0.1, "reconcile_s": 5.0} | settings
     monitor = MonitorProcess(tmp_path, url, **pace)
     monitor.environment |= bare
     async with brokering(tmp_path / "broker") as broker, jetstream(url) as stream:
@@ -127,7 +127,7 @@ def clear_counts(one: Node) -> None:
 
 async def test_a_loop_of_allocations_is_no_excess(tmp_path: Path, nats: EmbeddedServer) -> None:
     """A program that takes and frees 1 GiB under ten samples a second is charged for its context and nothing else."""
-    async with node(tmp_path, nats.url, sample_ms=20, reconcile_s=0.05) as one:
+    async with node(tmp_path, nats.url, sample_s=0.02, reconcile_s=0.05) as one:
         await one.register(4 * GIB)
         async with program(one.hooked) as loop:
             await until_true(lambda: one.page.context_bytes == CONTEXT)

@@ -6,8 +6,8 @@ The monitors of these tests have no timed samples, unless a test says so: what t
 from collections.abc import Callable
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Task
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, Program, book, program
 from tests.monitor.harness import Message, tasks_of, until, until_true
 from tests.monitor.test_emulator import newest, node, told_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nats.js import JetStreamContext
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, Phase, Task
 from plimsoll.ids import GpuUuid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.announcements import MAIN, POD
 from tests.monitor.announcer import announcer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, Program, book, program, write_node
@@ -169,9 +169,8 @@ async def test_a_context_left_and_made_again_is_two_tasks_in_a_row(
 
 async def test_work_lowers_the_idle_average_and_rest_raises_it(tmp_path: Path, nats: EmbeddedServer) -> None:
     """State events without any task event show the idle average of a GPU that works and then rests."""
-    settings = {"idle_period_s": 0.3, "state_idle_pct": 10}
     async with (
-        node(tmp_path, nats.url, **settings) as (_, environment, context),
+        node(tmp_path, nats.url, idle_period_s=0.3) as (_, environment, context),
         program(environment, at_once=["alloc 1"]) as one,
     ):
         await until(context, lambda all_: tasks_of(all_, one.process) == ["started", "loaded"])

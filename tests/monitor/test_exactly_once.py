@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from nats.js import JetStreamContext
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid, ProcessKey
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.announcements import MAIN, POD
 from tests.monitor.announcer import Announcer, announcer
 from tests.monitor.harness import (
@@ -324,9 +324,9 @@ async def test_it_stops_cleanly(tmp_path: Path, nats: EmbeddedServer, how: signa
         ({"nats_url": "nats://127.0.0.1:nope"}, ("PLIMSOLL_NATS_URL", "nope", "nats://host:port")),
         ({"nats_url_file": "/no/file"}, ("PLIMSOLL_NATS_URL_FILE", "/no/file", "nats://n1:password@host")),
         ({"nats_url_file": "/proc/version"}, ("PLIMSOLL_NATS_URL_FILE", "nats://host:port")),
-        ({"settle_s": "soon"}, ("PLIMSOLL_SETTLE_S", "soon")),
+        ({"reconcile_s": "soon"}, ("PLIMSOLL_RECONCILE_S", "soon")),
         ({"sharers_per_gpu": 0}, ("PLIMSOLL_SHARERS_PER_GPU", "0")),
-        ({"reload_bytes": 1}, ("PLIMSOLL_RELOAD_BYTES", "1", "give at least 8388608, or lower the other")),
+        ({"settle_s": 1}, ("PLIMSOLL_SETTLE_S", "is no setting of Plimsoll")),
         ({"state_dir": "/proc/none"}, ("PLIMSOLL_STATE_DIR", "/proc/none", "writable")),
         ({"kubeconfig": "/does/not/exist"}, ("kubeconfig", "/does/not/exist", "readable kubeconfig")),
     ],

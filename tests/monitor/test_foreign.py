@@ -7,9 +7,9 @@ import aiohttp
 import msgspec
 
 from monitor.foreign import ForeignNaming, ForeignReport
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Foreign
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.harness import Message, MonitorProcess, jetstream, monitoring, until, until_true
 from tests.servers.waiting import until as until_async
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 from nats.js import JetStreamContext
 
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.status import shown
 from plimsoll.events import NodeState
 from plimsoll.gpu_events import HealthChange, HealthClass, Pressure
+from plimsoll_cli.demo.servers import EmbeddedServer
+from plimsoll_cli.status import shown
 from tests.monitor.emulated import GPU_0, GPU_1, book, program, write_node
 from tests.monitor.harness import Message, MonitorProcess, until, until_true
 from tests.monitor.test_emulator import node

@@ -12,9 +12,11 @@ import msgspec
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
+from tests.constants import start_of
+from tests.hook.broker.conftest import CONSTANTS
 from tests.monitor.emulated import GIB, GPU_0, MIB, program, write_node
 from tests.monitor.harness import ROOT, Message, MonitorProcess, jetstream, tasks_of, until
 
@@ -28,7 +30,7 @@ class BrokerProcess:
     def __init__(self, root: Path, settings: Mapping[str, object]) -> None:
         self.client = BrokerClient(root)
         self._root = root
-        self._settings = {f"PLIMSOLL_BROKER_{name.upper()}": str(value) for name, value in settings.items()}
+        self._arguments, self._settings = start_of("hook.broker", "PLIMSOLL_BROKER_", settings, CONSTANTS)
         self._child: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -40,7 +42,7 @@ class BrokerProcess:
         }
         with (self._root.parent / "broker.log").open("ab") as log:
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "hook.broker", cwd=ROOT, env=environment, stderr=log
+                sys.executable, *self._arguments, cwd=ROOT, env=environment, stderr=log
             )
         await self.client.connect()
 

@@ -6,9 +6,9 @@ import msgspec
 from nats.js import JetStreamContext
 
 from plimsoll.bus.subjects import STREAM, info_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.gpu_events import NodeInfo
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GPU_0, GPU_1, NODE, book
 from tests.monitor.harness import EMULATOR, Message, MonitorProcess, jetstream, until
 from tests.monitor.test_emulator import newest, node

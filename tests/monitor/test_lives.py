@@ -12,8 +12,8 @@ import pytest
 from monitor.processes import read_process
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, program
 from tests.monitor.harness import tasks_of, until
 from tests.monitor.test_detection import UNTIMED, is_loaded_with, is_shown

@@ -5,7 +5,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, MIB, program, write_node
 from tests.monitor.harness import MonitorProcess, jetstream, tasks_of, until, until_true
 

@@ -11,10 +11,10 @@ from nats.js import JetStreamContext
 from monitor.advertise import capacity
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import GPU_MEMORY, GPU_SHARE
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.announcements import POD
 from tests.monitor.emulated import GIB, MIB, book, program
 from tests.monitor.harness import EMULATOR, Message, MonitorProcess, jetstream, tasks_of, until

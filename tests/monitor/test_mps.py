@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from monitor.processes import read_process
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import ProcessKey
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, GPU_1, MIB, program
 from tests.monitor.harness import EMULATOR, tasks_of, until
 from tests.monitor.test_detection import UNTIMED

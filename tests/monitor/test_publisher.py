@@ -23,9 +23,9 @@ from monitor.outbox.store import Store, StoreError, open_store
 from monitor.publisher import BATCH, Publisher, PublisherListeners, StreamTarget
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import EVENTS, STREAM, limit_subject, state_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import largest_epoch
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.logs import capture_logs
 from tests.monitor.harness import jetstream, stored, until, until_true
 from tests.servers.waiting import PATIENCE_S

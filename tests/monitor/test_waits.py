@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from plimsoll.broker.pages import LATE_NS
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GIB, GPU_0, program
 from tests.monitor.harness import Message, jetstream, until
 from tests.monitor.test_audited import limit_events
@@ -46,7 +46,7 @@ async def test_a_wait_for_memory_has_events_at_its_beginning_and_end(
 async def test_an_unmet_request_for_compute_time_has_an_event(tmp_path: Path, nats: EmbeddedServer) -> None:
     """A container of 50 beside three endless kernels, which no gate can stop, gets a quarter and has an event."""
     async with (
-        brokering(tmp_path / "broker", share_unmet_s=1) as broker,
+        brokering(tmp_path / "broker", shares="unmet_s=1.0") as broker,
         monitoring(tmp_path, nats.url) as (_, bare),
         jetstream(nats.url) as stream,
         contextlib.AsyncExitStack() as stack,

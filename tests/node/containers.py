@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.servers import ServerKind
+from plimsoll_cli.demo.servers import ServerKind
 from tests.node.network import POD_SUBNET
 from tests.node.requirements import CNI_PLUGINS
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import aiohttp
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.node.network import NODE_IP
 from tests.node.places import NODE

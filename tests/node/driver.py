@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from plimsoll.cli.demo.cluster import gpu_uuid
 from plimsoll.ids import NodeName
 from plimsoll.native import EMULATOR
+from plimsoll_cli.demo.cluster import gpu_uuid
 from tests.node import nvidia_runtime
 from tests.node.places import MULTIARCH, NODE
 

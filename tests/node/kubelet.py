@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.servers import ServerKind
+from plimsoll_cli.demo.servers import ServerKind
 from tests.cluster import assets
 from tests.node.network import NODE_IP
 from tests.node.places import NODE

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from plimsoll.cli.demo import servers
+from plimsoll.part.child import dying_with_us
 from tests.node import requirements
 from tests.node.places import DIRECTORY_VARIABLE
 
@@ -38,7 +38,7 @@ def run_inside(command: Sequence[str]) -> int:
         enter = (sys.executable, "-m", "tests.node.enter", *command)
         # Ended by a signal or by force, this process takes the namespaces along.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        unshare = servers._tied_to_us(Path(shutil.which("unshare") or "unshare"))
+        unshare = dying_with_us(shutil.which("unshare") or "unshare")
         entered = [*unshare, *requirements.NAMESPACES, *enter]
         return subprocess.run(entered, env=environment, check=False).returncode
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plimsoll.cli.demo.servers import EmbeddedServer, running
 from plimsoll.native import PROGRAMS
+from plimsoll_cli.demo.servers import EmbeddedServer, running
 from tests.node.containers import SOCKET_NAME, containerd_kind, import_image
 from tests.node.control import KUBELET_USER, control
 from tests.node.driver import Driver, install

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.cluster import READY
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
-from plimsoll.native import HOOK_LIBRARY
 from plimsoll.part.program import program_of
+from plimsoll_cli.demo.cluster import READY
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
 from tests.node.driver import GPUS
 from tests.node.node import Node
 from tests.node.places import NODE, ROOT
@@ -75,8 +74,6 @@ def _broker_settings(node: Node, directory: Path) -> dict[str, str]:
         "broker_node": NODE,
         "broker_kubelet_root": str(node.directory / "kubelet"),
         "broker_pool_namespace": NAMESPACE,
-        "broker_hook_library": str(HOOK_LIBRARY),
-        "broker_audit_s": "2",
     }
 
 
@@ -87,9 +84,7 @@ def _monitor_settings(node: Node, directory: Path, nats_url: str) -> dict[str, s
         "nats_url": nats_url,
         "state_dir": str(directory / "monitor-state"),
         "kubeconfig": str(node.api.kubeconfig()),
-        "advertise_s": "2",
         "reconcile_s": "1",
-        "settle_s": "0.5",
         "heartbeat_s": "5",
     }
 
@@ -99,7 +94,6 @@ def _placer_settings(node: Node, nats_url: str, valkey_url: str) -> dict[str, st
         "nats_url": nats_url,
         "redis_url": valkey_url.replace("valkey://", "redis://"),
         "kubeconfig": str(node.api.kubeconfig()),
-        "kubernetes": "on",
     }
 
 

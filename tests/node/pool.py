@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
 from plimsoll.part.program import program_of
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.node import device_plugin
 from tests.node.driver import UUIDS
 from tests.node.images import PROGRAM

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.node.containers import import_image
 from tests.node.network import NODE_IP
 from tests.node.node import START_S, Node
@@ -148,10 +148,7 @@ def node_values(node: Node, nats: EmbeddedServer, valkey: EmbeddedServer) -> dic
             "url": f"https://{NODE_IP}:{WEBHOOK_PORT}/review",
             "settings": {"check_s": "1", "certificate_life_s": "3600"},
         },
-        "monitor": {
-            "settings": {"advertise_s": "2", "reconcile_s": "1", "settle_s": "0.5", "heartbeat_s": "5"}
-        },
-        "broker": {"settings": {"audit_s": "2"}},
+        "monitor": {"settings": {"reconcile_s": "1", "heartbeat_s": "5"}},
     }
 
 

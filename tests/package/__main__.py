@@ -32,11 +32,9 @@ PARTS: Final = (
     "placer",
     "placer.pool",
     "placer.webhook",
-    "solo",
-    "solo.resize",
     "simulator",
     "plimsoll",
-    "plimsoll.alerts",
+    "plimsoll_alerts",
 )
 VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.15")
 

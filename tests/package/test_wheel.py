@@ -15,7 +15,7 @@ from tests.package.installed import ROOT, Installed, built, ended, succeeded, uv
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 # It builds a wheel, and an environment for it.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-PACKAGES = {"plimsoll", "monitor", "placer", "solo", "hook", "simulator"}
+PACKAGES = {"plimsoll", "plimsoll_alerts", "plimsoll_cli", "monitor", "placer", "solo", "hook", "simulator"}
 
 
 @pytest.fixture(name="wheel", scope="module")
@@ -43,7 +43,7 @@ def test_it_holds_programs_and_no_sources(wheel: Path) -> None:
     """The packages, their data and the files that C made; no C source, test or benchmark."""
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"plimsoll/native/built/{file}" for file in FILES} < names
-    assert {"placer/stores/scores.lua", "plimsoll/cli/demo/pods.yaml"} < names
+    assert {"placer/stores/scores.lua", "plimsoll_cli/demo/pods.yaml"} < names
     ours = {name for name in names if ".dist-info/" not in name and "native/built/" not in name}
     assert {Path(name).parts[0] for name in ours} == PACKAGES
     page = {name for name in ours if name.startswith("placer/live/page/")}

@@ -18,10 +18,10 @@ from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList, ScoresAwayError
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import STREAM, state_subject, task_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Gpu, NodeState, Report
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.core.worlds import gpu
 from tests.servers.clusters import SentinelValkey
 from tests.servers.relay import Relay

@@ -111,7 +111,6 @@ class Placers:
         ours = {
             "instance": name,
             "http_port": "0",
-            "check_s": "0.2",
             "lease_s": LEASE_S,
             "unheld_pods": "place",
         }
@@ -145,9 +144,9 @@ async def placers(directory: Path, **settings: str) -> AsyncIterator[Placers]:
                 await placer.process.wait()
 
 
-async def free_lease(api: ApiServer, name: str = LEASE.rpartition("/")[2]) -> None:
+async def free_lease(api: ApiServer, namespace: str = "kube-system") -> None:
     """Make a Lease one of nobody: if none is there, a placer waits for as long as a Lease lasts."""
-    folder = LEASE.rpartition("/")[0]
+    folder, _, name = LEASE.replace("kube-system", namespace).rpartition("/")
     await api.call("DELETE", f"{folder}/{name}")
     await api.must("POST", folder, {"metadata": {"name": name}, "spec": {}})
 

@@ -4,14 +4,13 @@ import msgspec
 
 from placer.api.node_rows import NodeRows
 from placer.api.state import StateReader
-from placer.core.score import Formula
 from placer.decide import Decider
 from plimsoll.placer_api.http import State
 
 
 def reader_of(decider: Decider) -> StateReader:
-    """A reader of this decider's nodes, by the formula in prose, without local pods."""
-    return StateReader(NodeRows(decider, Formula.PROSE), decider.ledger)
+    """A reader of this decider's nodes, without local pods."""
+    return StateReader(NodeRows(decider), decider.ledger)
 
 
 async def read(reader: StateReader) -> State:

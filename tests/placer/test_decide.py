@@ -1,7 +1,5 @@
 """Decisions over candidates in memory: bursts, promises against measurements, and the work of one decision."""
 
-from collections import Counter
-
 import pytest
 
 from placer.core.candidates import REFRESHED_TOGETHER, Candidates
@@ -14,8 +12,8 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from plimsoll.events import NodeState
-from plimsoll.ids import GpuUuid, PodUid
-from plimsoll.quantity import GIB, MIB
+from plimsoll.ids import PodUid
+from plimsoll.quantity import MIB
 from tests.placer.arrivals import report
 from tests.placer.core.worlds import declared, gpu, request
 from tests.placer.states import read, reader_of
@@ -40,18 +38,6 @@ def test_a_burst_never_promises_the_same_room_twice() -> None:
     assert {booking.pod for booking in decider.ledger.bookings()} == {one.booking.pod for one in plans}
 
 
-def test_a_burst_of_half_gpus_fills_every_gpu() -> None:
-    """16 pods of half a GPU on 8 GPUs end two on each."""
-    decider = deciding(report("n1", gpus=tuple(gpu(f"GPU-{i}") for i in range(8))))
-    used: Counter[GpuUuid] = Counter()
-    for i in range(16):
-        decided = decider.decide(request(f"p{i}", declared("main", 12, share_pct=50)), HEADROOM)
-        assert isinstance(decided, Plan)
-        used.update(grant.gpu for grant in decided.booking.grants)
-    assert set(used.values()) == {2}
-    assert len(used) == 8
-
-
 def test_a_burst_on_one_card_ends_where_its_memory_ends() -> None:
     """23 of 24 pods of 2000 MiB fit on a card of 46068 MiB; the last is refused with the memory that is left."""
     card = gpu("GPU-a", usable_gib=1)
@@ -70,27 +56,6 @@ def test_a_burst_on_one_card_ends_where_its_memory_ends() -> None:
     assert isinstance(judged, Refusal)
     assert judged.reasons == {"n1": (Reason.GPU_MEMORY.value,)}
     assert judged.best_free_bytes == 68 * MIB
-
-
-def test_room_behind_full_nodes_is_found() -> None:
-    """A decision finds the node with room behind nodes that score better and are promised away."""
-    decider = deciding(*(report(f"n{i}", gpus=(gpu(f"GPU-{i}", idle_pct=100 - i),)) for i in range(9)))
-    for i in range(8):
-        first = decider.decide(request(f"p{i}", declared("main", 20)), HEADROOM)
-        assert isinstance(first, Plan)
-    last = decider.decide(request("last", declared("main", 20)), HEADROOM)
-    assert isinstance(last, Plan)
-    assert last.booking.node == "n8"
-    assert isinstance(decider.decide(request("none", declared("main", 20)), HEADROOM), Refusal)
-
-
-def test_measured_memory_outweighs_an_empty_ledger() -> None:
-    """A card that NVML shows as full gets no pod, though nothing on it is promised."""
-    full = report("full", gpus=(gpu("GPU-full", other_bytes=20 * GIB),))
-    decider = deciding(full, report("free", gpus=(gpu("GPU-free", idle_pct=1),)))
-    decided = decider.decide(request("p", declared("main", 10)), HEADROOM)
-    assert isinstance(decided, Plan)
-    assert decided.booking.node == "free"
 
 
 def test_the_work_of_a_decision_does_not_grow_with_the_cluster() -> None:

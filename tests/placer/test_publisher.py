@@ -10,13 +10,12 @@ from nats.js import JetStreamContext
 
 from placer.metrics import Metrics, ServerMetrics
 from placer.publisher import Publisher
-from plimsoll.bus.client import BusClient
-from plimsoll.bus.connection import connect
+from plimsoll.bus.client import BusClient, connect
 from plimsoll.bus.subjects import STREAM
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import decode_event
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests import cloudevents
 from tests.placer.arrivals import bus, eventually
 from tests.servers.waiting import PATIENCE_S

@@ -12,10 +12,10 @@ import pytest
 from placer.cluster_link import ClusterLink
 from placer.kube.parts import KubeParts
 from placer.readiness import GRACE_S
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.lease_rules import LeaseTiming
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import eventually
 from tests.placer.placers import Placer, Placers, placers
 from tests.servers.apiserver import ApiServer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.chaos.proxy import Proxy, Weather, proxy
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.kube.objects import MEMORY
@@ -31,8 +31,10 @@ PAUSE_S = 0.01
 """Seconds between two rounds of reports. Without them, the reports alone keep two cores busy."""
 BUSY = {"lease_s": LEASE_S}
 """For leaders that have to stay leaders. The others need no such Lease, and take a short one sooner."""
-SHARED = "one-for-all"
-"""A Lease of which all placers but one wait for the end."""
+OWN = ("default", "kube-public", "kube-node-lease")
+"""Namespaces, each with the Lease of one placer."""
+SHARED = "kube-system"
+"""The namespace of a Lease of which all placers but one wait for the end."""
 NOBODY = "127.0.0.1:9"
 """An address at which no server listens."""
 
@@ -43,8 +45,8 @@ async def all_of_them(
 ) -> AsyncIterator[Placers]:
     """Starts placers, each with a Lease of its own, so that each places."""
     settings = {"nats_url": nats.url, "redis_url": own_valkey.url, "kubeconfig": str(apiserver.kubeconfig())}
-    for name in (SHARED, *(f"placer-{index}" for index in range(AT_ONCE))):
-        await free_lease(apiserver, name)
+    for lease in (SHARED, *OWN):
+        await free_lease(apiserver, lease)
     async with placers(tmp_path, lease_s="1", **settings) as running:
         yield running
 
@@ -52,7 +54,7 @@ async def all_of_them(
 async def start(running: Placers, until_line: str, **settings: str) -> None:
     """Start placers, and wait until each has logged a line."""
     for index in range(AT_ONCE):
-        given = {"lease_name": f"placer-{index}", **settings}
+        given = {"lease_namespace": OWN[index], **settings}
         await running.start(f"p{index}", **given)
     for placer in running.started:
         await placer.until(until_line)
@@ -86,7 +88,7 @@ async def test_while_it_loads(all_of_them: Placers) -> None:
 
 async def test_while_it_follows(all_of_them: Placers) -> None:
     """A leader and its followers all end with exit code 0."""
-    await start(all_of_them, "placer ready", lease_name=SHARED, **BUSY)
+    await start(all_of_them, "placer ready", lease_namespace=SHARED, **BUSY)
     await end(all_of_them)
 
 

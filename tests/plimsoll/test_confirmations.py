@@ -12,12 +12,12 @@ from plimsoll import envelope
 from plimsoll.broker.wire import Line
 from plimsoll.bus.stream import Stream
 from plimsoll.bus.subjects import limit_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.placer_api import confirmations
 from plimsoll.placer_api.rpc import Resize, Resizing
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.servers.waiting import PATIENCE_S
 
 N1, POD, MAIN = NodeName("n.1"), PodUid("u"), ContainerName("main")

@@ -12,7 +12,6 @@ import redis.asyncio as redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from plimsoll.cli.demo.servers import EmbeddedServer, running
 from plimsoll.ids import NodeName
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.redis_keys import ORDER
@@ -24,6 +23,7 @@ from plimsoll.redis_client import (
     open_redis,
     parse_sentinel_url,
 )
+from plimsoll_cli.demo.servers import EmbeddedServer, running
 from tests.placer.arrivals import bus, eventually, publish, report, taking_in
 from tests.servers import clusters
 from tests.servers.apiserver import ApiServer

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.servers.debian import MissingPackageError, debian_program
 from tests.servers.waiting import until
 

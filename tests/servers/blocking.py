@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 
-PARTS = ["plimsoll", "monitor", "placer", "solo", "hook"]
+PARTS = ["plimsoll", "plimsoll_alerts", "plimsoll_cli", "monitor", "placer", "solo", "hook"]
 # The kernel answers from memory. No device is involved, and a thread would cost more than the read.
 IN_MEMORY = ("/proc/", "/sys/", "/dev/shm/")  # noqa: S108 - compared with, never created
 READS = ("io.TextIOWrapper.read", "io.BufferedReader.read", "os.listdir")

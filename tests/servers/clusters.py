@@ -15,8 +15,8 @@ import nats.errors
 import redis.asyncio as redis
 from nats.js.api import ClusterInfo
 
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, free_port, running
 from tests.servers.waiting import PATIENCE_S, until
 
 NATS_SERVERS = ("nats-1", "nats-2", "nats-3")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import aiohttp
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.servers.waiting import until
 

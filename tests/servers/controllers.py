@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.servers.control_plane import ControlPlane
 

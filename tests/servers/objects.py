@@ -40,6 +40,14 @@ async def create_node(
     return await api.must("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
 
 
+async def copied_capacity(api: ApiServer) -> bool:
+    """Copy capacity to allocatable on every node, as its kubelet would; whether all nodes show GPU memory."""
+    for node in (nodes := (await api.get("/api/v1/nodes"))["items"]):
+        path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+        await api.must("PATCH", path, {"status": {"allocatable": node["status"]["capacity"]}})
+    return all("plimsoll.dev/gpu-memory" in node["status"]["capacity"] for node in nodes)
+
+
 def ready_condition(*, ready: bool) -> Mapping[str, str]:
     """A node's Ready condition as the kubelet reports it, just now."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

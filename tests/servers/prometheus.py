@@ -11,7 +11,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.servers.debian import debian_program, program_or_skip
 from tests.servers.waiting import PATIENCE_S
 

@@ -11,8 +11,8 @@ import nats as nats_client
 import pytest
 import redis.asyncio as redis
 
-from plimsoll.cli.demo import servers
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
+from plimsoll_cli.demo import servers
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, nats_server, running, valkey_server
 from tests.servers.waiting import PATIENCE_S
 
 KEPT = "KEPT"

@@ -1,13 +1,14 @@
 """The check for blocking calls catches a part that blocks, and nothing else."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from blockbuster import BlockingError
 
-from plimsoll.cli.demo import servers as embedded
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll.part.child import Program, start
+from plimsoll_cli.demo import servers as embedded
 
 
 async def test_part_that_blocks_the_loop_fails(tmp_path: Path) -> None:
@@ -21,13 +22,12 @@ async def test_part_that_blocks_the_loop_fails(tmp_path: Path) -> None:
 
 async def test_part_may_read_what_the_kernel_keeps_in_memory(tmp_path: Path) -> None:
     """Reading /proc passes on the event loop; reading a disk file by the same code raises."""
-    (tmp_path / "server.log").write_text("words")
-    kind = embedded.ServerKind("any", "any", "ready", lambda: tmp_path, lambda _port, _folder: ())
-    server = EmbeddedServer(kind, tmp_path, port=1)
+    child = await start(Program(("true",), {"PATH": os.defpath}, output=tmp_path / "output"))
     with pytest.raises(BlockingError, match="read"):
-        server._read_log()
-    server._log_path = Path("/proc/self/stat")
-    assert "python" in server._read_log()
+        child._read(None)
+    child._output = Path("/proc/self/stat")
+    assert "python" in child._read(None)
+    assert await child.wait() == 0
 
 
 async def test_test_itself_may_block(tmp_path: Path) -> None:

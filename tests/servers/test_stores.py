@@ -11,8 +11,8 @@ import nats as nats_client
 import pytest
 import redis.asyncio as redis
 
-from plimsoll.cli.demo import servers as embedded
-from plimsoll.cli.demo.servers import EmbeddedServer, EmbeddedServerError, nats_server, valkey_server
+from plimsoll_cli.demo import servers as embedded
+from plimsoll_cli.demo.servers import EmbeddedServer, EmbeddedServerError, nats_server, valkey_server
 from tests.servers.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from placer.core.topology.links import LinkMatrix
 from simulator.gaia.matrix import parse_matrix
 from simulator.gaia.tree import Free, LevelOrder, TreeNode, access_tree, costs, schedule
@@ -12,8 +10,6 @@ from tests.placer.core.topology.matrices import FIGURE_7
 EMPTY = (100, 100, 100, 100)
 FIGURE_8A = (100, 100, 0, 100)
 """After one GPU was given: gpu2."""
-
-ORDERS = pytest.mark.parametrize("order", LevelOrder)
 
 
 def figure_7(order: LevelOrder) -> TreeNode:
@@ -31,37 +27,6 @@ def every_pick(tree: TreeNode, free_pct: Free, asked_pct: int) -> set[tuple[int,
         return {schedule(tree, free_pct, asked_pct, pick)}
 
     return set().union(*(nth(number) for number in range(4)))
-
-
-@ORDERS
-def test_table_1_one_gpu_is_gpu2_or_gpu3(order: LevelOrder) -> None:
-    """Experiment 1: one GPU of an empty node is one of the cheapest pair, by a tie."""
-    assert every_pick(figure_7(order), EMPTY, 100) == {(2,), (3,)}
-
-
-@ORDERS
-def test_table_1_two_gpus_are_gpu2_and_gpu3(order: LevelOrder) -> None:
-    """Experiment 1: two GPUs of an empty node are the cheapest pair."""
-    assert every_pick(figure_7(order), EMPTY, 200) == {(2, 3)}
-
-
-@ORDERS
-def test_table_2_fragments_are_used_up(order: LevelOrder) -> None:
-    """Experiment 2: 0.4 and then 0.1 of a GPU go to gpu2, of which 0.5 is used."""
-    assert every_pick(figure_7(order), (100, 100, 50, 100), 40) == {(2,)}
-    assert every_pick(figure_7(order), (100, 100, 10, 100), 10) == {(2,)}
-
-
-@ORDERS
-def test_table_3_the_sibling_of_a_taken_gpu_is_gpu3(order: LevelOrder) -> None:
-    """Experiment 3: in the state of Figure 8(a) one GPU is gpu3, whose pair is broken already."""
-    assert every_pick(figure_7(order), FIGURE_8A, 100) == {(3,)}
-
-
-@ORDERS
-def test_table_4_two_gpus_are_gpu0_and_gpu1(order: LevelOrder) -> None:
-    """Experiment 4: in the state of Figure 8(a) two GPUs are the pair that is left."""
-    assert every_pick(figure_7(order), FIGURE_8A, 200) == {(0, 1)}
 
 
 def test_fragment_takes_the_least_room_that_suffices() -> None:

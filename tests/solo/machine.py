@@ -29,7 +29,7 @@ class Machine:
             config.write(f"[gpu 1]\nmodel = NVIDIA L4\nmemory = {GPU_GIB}Gi\nuuid = {gpu_of(name)}\n")
 
     async def start(
-        self, *arguments: str, module: str = "solo", **environment: str
+        self, *arguments: str, module: str = "plimsoll run", **environment: str
     ) -> asyncio.subprocess.Process:
         """Start `plimsoll run`, or another module (`module` may hold its first arguments), with these arguments."""
         return await self._start(arguments, module, environment, asyncio.subprocess.PIPE)
@@ -38,7 +38,7 @@ class Machine:
         """Run `plimsoll resize -n plimsoll-run` without a reader; returns exit code and error output."""
         reader, writer = os.pipe()
         os.close(reader)
-        process = await self._start(arguments, "solo.resize", {}, writer)
+        process = await self._start(arguments, "plimsoll resize", {}, writer)
         os.close(writer)
         _, errors = await process.communicate()
         return process.returncode, errors
@@ -78,7 +78,7 @@ class Machine:
 
     async def resize(self, *arguments: str) -> tuple[int | None, str, str]:
         """Run `plimsoll resize -n plimsoll-run`; returns the same."""
-        return await self._finish(await self.start(*arguments, module="solo.resize"))
+        return await self._finish(await self.start(*arguments, module="plimsoll resize"))
 
     async def plimsoll(self, command: str, *arguments: str) -> tuple[int | None, str, str]:
         """Run another command as a user types it; returns the same."""

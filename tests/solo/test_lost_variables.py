@@ -58,7 +58,9 @@ async def in_own_etc(script: str, machine: Machine, preloads: str | None) -> tup
     (etc / "ld.so.preload").unlink(missing_ok=True)
     if preloads is not None:
         (etc / "ld.so.preload").write_text(preloads)
-    command = f"{sys.executable} -m solo --broker-root {machine.root} --gpu-memory 1Gi -- sh -c '{script}'"
+    command = (
+        f"{sys.executable} -m plimsoll run --broker-root {machine.root} --gpu-memory 1Gi -- sh -c '{script}'"
+    )
     # Commands find each other in /run, and the last one removes the file.
     mounts = f"mount --bind {etc} /etc && mount -t tmpfs tmpfs /run"
     process = await asyncio.create_subprocess_exec(
@@ -102,7 +104,17 @@ async def test_a_machine_without_preloads_has_none_afterwards(machine: Machine) 
 async def test_root_that_may_not_mount_is_told_what_holds_its_command(machine: Machine) -> None:
     """In a container without the capability the variables hold it. A command within the command says nothing more."""
     setpriv = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
-    run = (sys.executable, "-m", "solo", "--broker-root", str(machine.root), "--gpu-memory", "1Gi", "--")
+    run = (
+        sys.executable,
+        "-m",
+        "plimsoll",
+        "run",
+        "--broker-root",
+        str(machine.root),
+        "--gpu-memory",
+        "1Gi",
+        "--",
+    )
     process = await asyncio.create_subprocess_exec(
         *(*setpriv, *run, "sh", "-c", f"{PAST}; test ! -e /run/plimsoll/limits && {' '.join(run)} true"),
         env={**os.environ, **dict(pair.split("=", 1) for pair in emulator_of(machine).split())},

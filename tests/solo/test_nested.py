@@ -17,7 +17,7 @@ CLEARED = 'env -i PLIMSOLL_EMULATOR="$PLIMSOLL_EMULATOR" LD_LIBRARY_PATH="$LD_LI
 
 def nested(root: Path, command: str) -> str:
     """A shell's command that runs another one under a line of 4 GiB."""
-    return f"{sys.executable} -m solo --broker-root {root} --gpu-memory 4Gi -- {command}"
+    return f"{sys.executable} -m plimsoll run --broker-root {root} --gpu-memory 4Gi -- {command}"
 
 
 async def test_a_command_within_a_command_is_held_to_its_own_line(machine: Machine) -> None:

@@ -309,7 +309,10 @@ async def test_a_commands_share_and_limit_reach_the_broker_and_change_while_it_r
     assert "line 2Gi -> 3Gi, share 70 % -> 60 %, holds " in output
     assert (await machine.run("--gpu-memory", "1Gi", "--gpu-share", "40", "--", "true"))[0] == 0
     code, _, errors = await machine.resize("trainer")
-    assert (code, "give gpu-memory, gpu-share or gpu-share-limit" in errors) == (2, True), errors
+    assert (code, "give at least one of --gpu-memory, --gpu-share, --gpu-share-limit" in errors) == (
+        2,
+        True,
+    ), errors
     process.terminate()
     await process.communicate()
 

@@ -8,8 +8,6 @@ five minutes. `--case` runs the cases whose names begin with its value, such as 
 Every case becomes one JSON line in `build/bench/hook-share.jsonl`, with the machine's load average, followed by the
 worst figures; the plots lie there too. The last line of the output has the worst figures and all cases.
 
-The broker's settings come from the environment, such as `PLIMSOLL_BROKER_SHARE_TICK_MS=10`; the last line has them.
-
 With `--gpu` the same on this machine's first GPU, where the tenants' own kernels give the figures that the
 book gives otherwise: see `shared_node`.
 """
@@ -26,7 +24,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -34,8 +32,9 @@ from typing import Final
 from bench.hook.gpu_node import GpuNode
 from bench.hook.share import alone, arrival, broker, cases, coupled, kubeshare, latency, pauses, short
 from bench.hook.share.keys import summary
-from bench.hook.share.shared_node import SharedNode, settings_in_use, shared_node
+from bench.hook.share.shared_node import SharedNode, shared_node
 from bench.hook.share.tenants import Json, kernel_name
+from hook.broker.core.shares.settings import ShareSettings
 from plimsoll.native import ROOT
 
 FOLDER: Final = ROOT / "build" / "bench"
@@ -199,7 +198,7 @@ def result(runner: CaseRunner, *, quick: bool, is_whole: bool, took_s: float) ->
     return {
         **summary(runner.rows, is_whole=is_whole),
         "quick": quick,
-        "settings": settings_in_use(),
+        "settings": asdict(ShareSettings()),
         "took_s": round(took_s),
         "machine": f"{platform.machine()} {platform.system()} {platform.release()}",
         "cores": len(os.sched_getaffinity(0)),

@@ -15,7 +15,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,6 @@ from bench.hook.share.tenants import (
     TenantProcess,
     TenantResult,
 )
-from hook.broker.settings import PREFIX, Settings
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import GpuUuid, PodUid
@@ -262,26 +261,6 @@ def broker_cpu_s(broker: Broker) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-QUANTUM_SETTINGS: Final = (
-    ("share_quantum_ms",),
-    ("share_quota_ms", "share_quota_least_ms", "share_quota_most_ms"),
-)
-"""The settings of the quantum and, for a broker that shares by turns, of the two bounds between which it adapts its
-quota."""
-
-
 def settings_of(quantum_ms: int | None) -> Mapping[str, str]:
-    """Settings with one quantum; None for the default."""
-    if quantum_ms is None:
-        return {}
-    known = {field.name for field in fields(Settings)}
-    names = next(names for names in QUANTUM_SETTINGS if known.issuperset(names))
-    return dict.fromkeys(names, str(quantum_ms))
-
-
-def settings_in_use() -> Mapping[str, str]:
-    """The broker's settings of compute shares: its defaults, or the environment's values."""
-    defaults = {field.name: field.default for field in fields(Settings) if field.name.startswith("share_")}
-    return {
-        name: os.environ.get(f"{PREFIX}{name.upper()}", str(default)) for name, default in defaults.items()
-    }
+    """What a broker with one quantum is given; None for the default."""
+    return {} if quantum_ms is None else {"shares": f"quantum_ms={quantum_ms}"}

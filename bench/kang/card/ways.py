@@ -13,11 +13,11 @@ from typing import Final, Protocol
 from bench.kang.card.connections import PATIENCE_S, Connections, listening
 from bench.kang.card.paper import ALONE_MIB
 from bench.kang.scenario import NODE_1, NODES
-from plimsoll.cli.demo.cluster import LocalCluster, require_built
-from plimsoll.native import EMULATOR, HOOK_LIBRARY
+from plimsoll.native import EMULATOR
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.http import PodRow
 from plimsoll.quantity import MIB
+from plimsoll_cli.demo.cluster import LocalCluster, require_built
 
 _LOOK_S: Final = 0.05
 """The time between two polls of the placer, which pushes nothing. No figure depends on it."""
@@ -150,9 +150,6 @@ async def declared() -> AsyncIterator[Declared]:
             await cluster.placer(
                 control_socket=str(socket),
                 local_nodes=str(await cluster.write_local_nodes()),
-                hook_library=str(HOOK_LIBRARY),
-                local_output=str(folder / "output"),
-                kubernetes="off",
             )
             async with PlacerClient(socket) as placer:
                 yield Declared(connections, cluster.node_environment(NODE_1), placer)

@@ -201,7 +201,7 @@ startupProbe:
 
 {{/*
 The nodes of monitor and broker, and NVIDIA's runtime there: the nodes of one pool, or all without a pool of `pools`.
-The label `optOutLabel` ends neither of them: without a broker the kubelet could not end the pods that have a volume.
+The label `plimsoll.dev/node` ends neither of them: without a broker the kubelet could not end the pods that have a volume.
 */}}
 {{- define "plimsoll.nodes" -}}
 {{- with .root.Values.nodes.selector }}

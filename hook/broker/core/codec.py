@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.ids import HALF, SlotMeasured, SlotUse
-from hook.broker.core.memory.changes import ProcessMemory
 from plimsoll.broker.pages import (
     COUNTS_MAGIC,
     CPUS_MAGIC,
@@ -89,6 +88,14 @@ class PageNumbers:
 
 Numbers = tuple[PageNumbers, ...]
 """`PageNumbers` for each line of a container, in the order of the lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """A process's memory on one GPU by its own counts, now and at most so far."""
+
+    used_bytes: int
+    peak_bytes: int
 
 
 def new_limits(container: ContainerLines, numbers: Numbers) -> bytes:

@@ -33,22 +33,14 @@ _REMEDY: Final = "use the libplimsoll.so that came with this broker"
 class DatagramKind(Enum):
     """The sort of a datagram."""
 
-    HELLO = "hello"
-    CONTEXT = "context"
-    DENIED = "denied"
-    UNKNOWN = "unknown"
-    WAIT = "wait"
-    FREED = "freed"
+    HELLO = KIND_HELLO
+    CONTEXT = KIND_CONTEXT
+    DENIED = KIND_DENIED
+    UNKNOWN = KIND_UNKNOWN
+    WAIT = KIND_WAIT
+    FREED = KIND_FREED
 
 
-_KINDS: Final = {
-    KIND_HELLO: DatagramKind.HELLO,
-    KIND_CONTEXT: DatagramKind.CONTEXT,
-    KIND_DENIED: DatagramKind.DENIED,
-    KIND_UNKNOWN: DatagramKind.UNKNOWN,
-    KIND_WAIT: DatagramKind.WAIT,
-    KIND_FREED: DatagramKind.FREED,
-}
 _OF_A_GPU: Final = frozenset(
     {DatagramKind.CONTEXT, DatagramKind.DENIED, DatagramKind.WAIT, DatagramKind.FREED}
 )
@@ -84,7 +76,7 @@ def decode(data: bytes, gpus: Collection[GpuUuid]) -> Datagram:
         InputError: the datagram is damaged; the error names the field and its value.
     """
     message = _message(data)
-    kind = _KINDS[message.kind]
+    kind = DatagramKind(message.kind)
     return Datagram(
         kind=kind,
         slot=message.slot,
@@ -124,8 +116,9 @@ def _check_head(message: Message) -> None:
         raise InputError("magic", hex(message.magic), f"is not {MESSAGE_MAGIC:#x}", _REMEDY)
     if message.version != VERSION:
         raise InputError("version", message.version, f"is not {VERSION}", _REMEDY)
-    if message.kind not in _KINDS:
-        raise InputError("kind", message.kind, f"is none of {sorted(_KINDS)}", _REMEDY)
+    kinds = sorted(kind.value for kind in DatagramKind)
+    if message.kind not in kinds:
+        raise InputError("kind", message.kind, f"is none of {kinds}", _REMEDY)
     if message.slot >= MAX_SLOTS:
         raise InputError("slot", message.slot, f"is not below {MAX_SLOTS}", _REMEDY)
     if message.owner == 0:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hook.broker.core.audit.measuring import Measuring
+from hook.broker.core.audit.audit import Audit
 from hook.broker.core.ids import ContainerKey, SlotUse
-from hook.broker.core.processes.lives import Lives
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.lives import Lives
+from hook.broker.core.registration import PodRecord
 from hook.broker.core.shares.events import GateState, ShareUse
 from plimsoll.broker.wire import ContainerLines, ContainerUse, Description, ProcessUse, ShareUsed
 from plimsoll.ids import ProcessKey
@@ -18,7 +18,7 @@ def describe(
     lives: Lives,
     slots: Mapping[ContainerKey, tuple[SlotUse, ...]],
     share_of: ShareOf,
-    measuring: Measuring,
+    audit: Audit,
 ) -> Description:
     """Every registered container, with the memory of its announced processes and its compute time.
 
@@ -27,7 +27,7 @@ def describe(
         lives: the announced processes.
         slots: the claimed slots by container; a missing container holds nothing.
         share_of: the compute time of a container; None for a container that is not laid out yet.
-        measuring: the results of measurements so far.
+        audit: the results of measurements so far.
     """
     uses = []
     for record in records:
@@ -38,9 +38,9 @@ def describe(
                 namespace=record.pod.namespace,
                 pod_name=record.pod.name,
                 container=lines,
-                processes=_processes(lives, key, lines, slots.get(key, ()), measuring),
+                processes=_processes(lives, key, lines, slots.get(key, ()), audit),
                 share=_share(share_of(key)),
-                unheld_pids=measuring.unheld_pids(key),
+                unheld_pids=audit.unheld_pids(key),
                 gpu_name=record.pod.gpu_name,
             )
             uses.append(use)
@@ -60,13 +60,13 @@ def _processes(
     container: ContainerKey,
     lines: ContainerLines,
     slots: tuple[SlotUse, ...],
-    measuring: Measuring,
+    audit: Audit,
 ) -> tuple[ProcessUse, ...]:
     by_owner = {slot.owner: slot for slot in slots}
     nothing = SlotUse(0, 0, (0,) * len(lines.lines), 0)
     held = [(key, by_owner.get(owner, nothing)) for key, owner in sorted(lives.of(container).items())]
     return tuple(
-        _process(key, slot, tuple(measuring.excess_of(key, line.gpu) for line in lines.lines))
+        _process(key, slot, tuple(audit.of_process(key, line.gpu)[1] for line in lines.lines))
         for key, slot in held
     )
 

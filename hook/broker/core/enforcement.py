@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from hook.broker.core.registration.checks import MAX_LINE_BYTES
+from hook.broker.core.registration import MAX_LINE_BYTES
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerLines, Register
 from plimsoll.ids import GpuUuid
 from plimsoll.lifespan import Lifespan, peak

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hook.broker.core.codec import Numbers
 from hook.broker.core.ids import ContainerKey, Process, SlotMeasured
 from hook.broker.core.journal import JournalLine
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.registration import PodRecord
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.wire import Acknowledge, ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey

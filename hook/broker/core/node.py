@@ -11,6 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from hook.broker.core.announcer import NO_PROCESS
+from hook.broker.core.audit.audit import Audit
 from hook.broker.core.audit.measuring import Measuring
 from hook.broker.core.codec import Numbers, PageNumbers
 from hook.broker.core.datagram import DatagramKind
@@ -39,14 +40,11 @@ from hook.broker.core.instructions import (
     Survey,
 )
 from hook.broker.core.journal import Journal
+from hook.broker.core.lives import Lives
 from hook.broker.core.memory.arbiter import Step
-from hook.broker.core.memory.no_overcommit import NoOvercommit
 from hook.broker.core.memory.requests import MemoryRequests, Overcommit
-from hook.broker.core.processes.lives import Lives
-from hook.broker.core.registration.admission import check_shares
-from hook.broker.core.registration.checks import check, check_change
-from hook.broker.core.registration.record import PodRecord
-from hook.broker.core.registration.resizes import Resizes
+from hook.broker.core.registration import PodRecord, RegisteredPods, check, check_change, check_shares
+from hook.broker.core.resizes import Resizes
 from hook.broker.core.shares.events import ShareOveruse, UnmetSpan
 from hook.broker.core.shares.findings import ShareFindings
 from plimsoll.broker.announcements import Announcement
@@ -66,7 +64,9 @@ class Node:
     """Registered pods, living processes, and the journal of what happened to them. Others only read its attributes.
 
     Attributes:
-        measuring: the results of measurements so far.
+        pods: the registered pods.
+        audit: the results of measurements so far.
+        measuring: takes measurements, and counts their findings.
         is_measuring: the broker reads NVML by itself; set before `start`.
         memory_requests: requests for memory.
         share_findings: the findings of the share scheduler.
@@ -78,7 +78,7 @@ class Node:
         records: Iterable[PodRecord],
         boot_id: str,
         contexts: Mapping[GpuUuid, int] | None = None,
-        overcommit: Overcommit | NoOvercommit = NoOvercommit(),  # noqa: B008 - it holds no state
+        overcommit: Overcommit | None = None,
         enforcement: EnforcementName = "both",
     ) -> None:
         """Begin where the last broker on this node ended.
@@ -88,7 +88,7 @@ class Node:
             records: the contents of the `record.json` files.
             boot_id: the machine's boot id, now.
             contexts: the known cost of a context, in bytes per GPU.
-            overcommit: whether processes may wait for memory.
+            overcommit: by what processes wait for memory; None where none waits.
             enforcement: what holds containers to their lines of memory.
         """
         self.is_measuring = False
@@ -97,13 +97,12 @@ class Node:
         self._lives = Lives(journal, boot_id)
         # A journal that lost its first line names no boot. The survey then finds which processes are dead.
         self._is_new_boot = journal.boot_id not in {"", boot_id}
-        self._records: dict[PodUid, PodRecord] = {record.pod.pod: record for record in records}
+        self.pods = RegisteredPods(records)
         self._vacant: set[ContainerKey] = set()
         self._resizes = Resizes(self._lives.announcer)
-        self.measuring = Measuring(self._lives, contexts or {})
-        self.memory_requests: MemoryRequests | NoOvercommit = overcommit.requests(
-            self._lives.announcer, self._set_limits
-        )
+        self.audit = Audit(contexts or {})
+        self.measuring = Measuring(self._lives, self.audit)
+        self.memory_requests = MemoryRequests(overcommit, self._lives.announcer, self._set_limits)
         self.share_findings = ShareFindings(self._lives.announcer)
 
     def start(self, now_s: float) -> list[Instruction]:
@@ -112,15 +111,15 @@ class Node:
         if self._is_new_boot:
             instructions += self._lives.all_died(now_s)
         # Containers are enrolled first, because their pages show the bytes that were granted already.
-        enrolments = [step for record in self._records.values() for step in self._enrol(record.pod)]
-        for record in self._records.values():
-            instructions += self._lay_out(record.pod, clear_counts=self._is_new_boot)
+        enrolments = [step for record in self.pods for step in self._enrol(record)]
+        for record in self.pods:
+            instructions += self._lay_out(record, clear_counts=self._is_new_boot)
         return instructions + self.memory_requests.carry(enrolments, now_s) + self.survey()
 
     def survey(self) -> list[Instruction]:
         """Survey every container: the slow audit, which finds changes that no event reported."""
-        registered = {key for record in self._records.values() for key in _containers(record.pod)}
-        surveys = [self.survey_of(container) for container in sorted(registered | self._lives.containers)]
+        containers = self.pods.containers.keys() | self._lives.containers
+        surveys = [self.survey_of(container) for container in sorted(containers)]
         return [*self._set_limits(self._resizes.containers), *surveys]
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:  # noqa: C901, PLR0911, PLR0912 - one case an event
@@ -141,7 +140,7 @@ class Node:
             case Acknowledge():
                 return self._acknowledge(event)
             case Measured():
-                return [self.measuring.ask(event, self.containers(), self._runners())]
+                return [self.measuring.ask(event, self.pods.containers, self._runners())]
             case DatagramReceived():
                 return self._received(event, now_s)
             case ConnectionClosed():
@@ -154,7 +153,7 @@ class Node:
                 return self._words_read(event, now_s)
             case HeldRead():
                 return self._held_read(event, now_s)
-            case UnmetSpan() | Unheld() | ShareOveruse() if self.lines(event.container) is None:
+            case UnmetSpan() | Unheld() | ShareOveruse() if self.pods.lines(event.container) is None:
                 return []  # The container was removed meanwhile.
             case UnmetSpan():
                 return self.share_findings.take_unmet(event, now_s)
@@ -167,8 +166,8 @@ class Node:
 
     def lay_out_again(self, pod: PodUid) -> list[Instruction]:
         """Lay out a pod whose files are elsewhere now. A pod that is unknown or leaving stays as it is."""
-        record = self._records.get(pod)
-        return [] if record is None or record.leaving else self._lay_out(record.pod)
+        record = self.pods.get(pod)
+        return [] if record is None or record.leaving else self._lay_out(record)
 
     def rewrite(self) -> Instruction:
         """Write the whole journal file anew, after an append failed."""
@@ -186,30 +185,6 @@ class Node:
         """A container's announced processes with their owner words; 0 where the word is not known yet."""
         return self._lives.of(container)
 
-    def gpus(self, container: ContainerKey) -> tuple[GpuUuid, ...]:
-        """A container's GPUs in the order of its lines; empty for one that is not registered."""
-        lines = self.lines(container)
-        return tuple(line.gpu for line in lines.lines) if lines else ()
-
-    def lines(self, container: ContainerKey) -> ContainerLines | None:
-        """A container's lines, or None for one that is not registered."""
-        record = self._records.get(container.pod)
-        found = [c for c in record.pod.containers if c.name == container.container] if record else []
-        return found[0] if found else None
-
-    def registered(self, pod: PodUid) -> Register | None:
-        """A pod's registration, or None for one that is not registered."""
-        record = self._records.get(pod)
-        return record.pod if record else None
-
-    def pods(self) -> list[PodUid]:
-        """Every registered pod."""
-        return list(self._records)
-
-    def containers(self) -> list[ContainerKey]:
-        """Every registered container."""
-        return [key for record in self._records.values() for key in _containers(record.pod)]
-
     def after(self, seq: int) -> list[Announcement]:
         """Unacknowledged announcements past `seq`, in order."""
         return self._journal.after(seq)
@@ -226,38 +201,37 @@ class Node:
 
     def describe(self, slots: Mapping[ContainerKey, tuple[SlotUse, ...]], share_of: ShareOf) -> Description:
         """Every registered container, with the memory and compute time of its announced processes; see `describe`."""
-        return describe(self._records.values(), self._lives, slots, share_of, self.measuring)
+        return describe(self.pods, self._lives, slots, share_of, self.audit)
 
     def _runners(self) -> dict[ProcessKey, PodUid]:
-        pods = [record.pod for record in self._records.values()]
-        return {pod.runner: pod.pod for pod in pods if pod.runner is not None}
+        return {record.pod.runner: record.pod.pod for record in self.pods if record.pod.runner is not None}
 
     def _register(self, request: Register, now_s: float) -> list[Instruction]:
         check(request)
-        check_shares(request, self._records.values())
-        old = self._records.get(request.pod)
+        check_shares(request, self.pods)
+        old = self.pods.get(request.pod)
         if old is not None:
             check_change(old.pod, request)
             self._resizes.note(old.pod, request)
             if request.runner is None:
                 request = replace(request, runner=old.pod.runner)
-        record = self._records[request.pod] = PodRecord(pod=request)
-        self._vacant.difference_update(_containers(request))
+        record = self.pods.put(PodRecord(pod=request))
+        self._vacant.difference_update(record.containers)
         resized = self._resizes.of(request.pod)
-        enrolments = self._enrol(request)
+        enrolments = self._enrol(record)
         # The record is saved first: if the broker is killed next, the next broker still knows whose directories these
         # are. Only the record of a resized pod is saved together with its announcement; see `resizes`.
         saved = [] if resized else [SaveRecord(record)]
-        instructions = [*saved, *self._lay_out(request), *map(self.survey_of, resized)]
+        instructions = [*saved, *self._lay_out(record), *map(self.survey_of, resized)]
         return instructions + self.memory_requests.carry(enrolments, now_s)
 
     def _unregister(self, pod: PodUid) -> list[Instruction]:
-        record = self._records.get(pod)
+        record = self.pods.get(pod)
         if record is None:
             return []
-        leaving = self._records[pod] = PodRecord(pod=record.pod, leaving=True)
+        leaving = self.pods.put(PodRecord(pod=record.pod, leaving=True))
         # A process may have claimed a slot while its hello is still under way: survey before anything is removed.
-        return [SaveRecord(leaving), *map(self.survey_of, _containers(record.pod))]
+        return [SaveRecord(leaving), *map(self.survey_of, record.containers)]
 
     def _acknowledge(self, request: Acknowledge) -> list[Instruction]:
         newest = self.newest_seq
@@ -269,7 +243,7 @@ class Node:
         return [self._lives.rewrite() if needs_rewrite else Append(request)]
 
     def _received(self, event: DatagramReceived, now_s: float) -> list[Instruction]:
-        if self.lines(event.container) is None:
+        if self.pods.lines(event.container) is None:
             return []
         self._vacant.discard(event.container)
         instructions = self._lives.received(event, now_s)
@@ -291,10 +265,10 @@ class Node:
         instructions += self._forget_measured([event.key])
         instructions += self._lives.died(event.key, now_s)
         instructions += self.memory_requests.read_held(
-            sorted({gpu for container in containers for gpu in self.gpus(container)})
+            sorted({gpu for container in containers for gpu in self.pods.gpus(container)})
         )
-        leaving = {c.pod for c in containers if c.pod in self._records and self._records[c.pod].leaving}
-        again = [c for pod in sorted(leaving) for c in _containers(self._records[pod].pod)]
+        records = [self.pods.get(pod) for pod in sorted({container.pod for container in containers})]
+        again = [key for record in records if record and record.leaving for key in record.containers]
         return [*instructions, *map(self.survey_of, again)]
 
     def _forget_measured(self, dead: Iterable[ProcessKey]) -> list[Instruction]:
@@ -305,10 +279,10 @@ class Node:
     def _surveyed(self, event: Surveyed, now_s: float) -> list[Instruction]:
         container = event.container
         instructions = self._forget_measured(event.dead)
-        instructions += self._lives.surveyed(event, self.gpus(container), now_s)
+        instructions += self._lives.surveyed(event, self.pods.gpus(container), now_s)
         if any(isinstance(instruction, ClearSlots) for instruction in instructions):
-            instructions += self.memory_requests.read_held(self.gpus(container))
-        record = self._records.get(container.pod)
+            instructions += self.memory_requests.read_held(self.pods.gpus(container))
+        record = self.pods.get(container.pod)
         if record is not None:
             instructions += self._resized(event, record, now_s)
         if record is None or not record.leaving:
@@ -320,7 +294,7 @@ class Node:
         return instructions + self._remove_if_vacant(record, now_s)
 
     def _resized(self, event: Surveyed, record: PodRecord, now_s: float) -> list[Instruction]:
-        lines = self.lines(event.container)
+        lines = self.pods.lines(event.container)
         if event.container not in self._resizes.containers or lines is None:
             return []
         announcements = self._resizes.surveyed(event, lines, now_s)
@@ -328,26 +302,25 @@ class Node:
         return [*announcements, SaveRecord(record)] if is_last else announcements
 
     def _remove_if_vacant(self, record: PodRecord, now_s: float) -> list[Instruction]:
-        containers = tuple(_containers(record.pod))
+        containers = tuple(record.containers)
         if not self._vacant.issuperset(containers):
             return []
         self._vacant.difference_update(containers)
-        del self._records[record.pod.pod]
+        self.pods.remove(record.pod.pod)
         self._resizes.forget(record.pod.pod)
         self.measuring.forget_pod(record.pod.pod)
         self.share_findings.forget(containers)
         return [RemovePod(record.pod.pod, containers), *self.memory_requests.leave(containers, now_s)]
 
     def _words_read(self, event: WordsRead, now_s: float) -> list[Instruction]:
-        pods = [_containers(record.pod) for record in self._records.values()]
-        containers = {key: lines for pod in pods for key, lines in pod.items()}
+        containers = self.pods.containers
         before = {key: self._measured_gpus(lines) for key, lines in containers.items()}
         instructions, stale, saves = self.measuring.take(event, containers, now_s)
         # Only the end of measuring must be written at once: a program may wait for its measurement.
         for key, lines in containers.items():
             if before[key] - self._measured_gpus(lines):
                 stale.setdefault(key, ())
-        measured = self.memory_requests.measured(self.measuring.capacity, now_s)
+        measured = self.memory_requests.measured(self.audit.capacity, now_s)
         return [*instructions, *self._set_limits(stale, stale), *measured, *saves]
 
     def _measured_gpus(self, lines: ContainerLines) -> frozenset[GpuUuid]:
@@ -355,13 +328,11 @@ class Node:
         return frozenset(
             line.gpu
             for line in lines.lines
-            if (self.is_measuring or line.gpu in self.measuring.capacity)
-            and self.measuring.lists_processes(line.gpu)
+            if (self.is_measuring or line.gpu in self.audit.capacity) and self.audit.lists_processes(line.gpu)
         )
 
-    def _lay_out(self, pod: Register, *, clear_counts: bool = False) -> list[Instruction]:
-        shown = [(key, on_page(pod, lines, self._enforcement)) for key, lines in _containers(pod).items()]
-        return [LayOut(key, lines, self._numbers(key, lines), clear_counts) for key, lines in shown]
+    def _lay_out(self, record: PodRecord, *, clear_counts: bool = False) -> list[Instruction]:
+        return [LayOut(key, *self._page(record, key), clear_counts) for key in record.containers]
 
     def _set_limits(
         self,
@@ -369,15 +340,16 @@ class Node:
         measured: Mapping[ContainerKey, tuple[SlotMeasured, ...]] = MappingProxyType({}),
     ) -> list[Instruction]:
         """Write the current numbers onto these containers' pages; an unregistered container has no page."""
-        pairs = [(key, self.lines(key)) for key in sorted(containers)]
-        shown = [
-            (key, on_page(self._records[key.pod].pod, lines, self._enforcement))
-            for key, lines in pairs
-            if lines is not None
-        ]
-        return [
-            SetLimits(key, lines, self._numbers(key, lines), measured.get(key, ())) for key, lines in shown
-        ]
+        instructions: list[Instruction] = []
+        for key in sorted(containers):
+            record = self.pods.get(key.pod)
+            if record is not None and key in record.containers:
+                instructions.append(SetLimits(key, *self._page(record, key), measured.get(key, ())))
+        return instructions
+
+    def _page(self, record: PodRecord, container: ContainerKey) -> tuple[ContainerLines, Numbers]:
+        lines = on_page(record.pod, record.containers[container], self._enforcement)
+        return lines, self._numbers(container, lines)
 
     def _numbers(self, container: ContainerKey, lines: ContainerLines) -> Numbers:
         """The numbers beside each of a container's lines."""
@@ -385,31 +357,27 @@ class Node:
         return tuple(
             PageNumbers(
                 granted_bytes=self.memory_requests.granted_bytes(container, line),
-                context_bytes=self.measuring.context_bytes(line.gpu),
-                excess_bytes=self.measuring.excess_bytes(container, line.gpu),
+                context_bytes=self.audit.context_bytes(line.gpu),
+                excess_bytes=self.audit.excess_bytes(container, line.gpu),
                 is_wanted=self.memory_requests.is_wanted(line.gpu),
                 is_measured=line.gpu in measured,
             )
             for line in lines.lines
         )
 
-    def _enrol(self, pod: Register) -> list[Step]:
-        return [
-            step for key, lines in _containers(pod).items() for step in self.memory_requests.enrol(key, lines)
-        ]
+    def _enrol(self, record: PodRecord) -> list[Step]:
+        containers = record.containers.items()
+        return [step for key, lines in containers for step in self.memory_requests.enrol(key, lines)]
 
     def _held_read(self, event: HeldRead, now_s: float) -> list[Instruction]:
-        places = {key: self.gpus(key).index(event.gpu) for key in event.slots if event.gpu in self.gpus(key)}
+        gpus = {key: self.pods.gpus(key) for key in event.slots}
+        places = {key: own.index(event.gpu) for key, own in gpus.items() if event.gpu in own}
         words = {
             key: sum(slot.used_bytes[place] for slot in event.slots[key]) for key, place in places.items()
         }
-        excess = {key: self.measuring.excess_bytes(key, event.gpu) for key in places}
+        excess = {key: self.audit.excess_bytes(key, event.gpu) for key in places}
         return self.memory_requests.held_read(event, words, excess, now_s)
 
     def survey_of(self, container: ContainerKey) -> Survey:
         """Survey one container."""
         return Survey(container, frozenset[ProcessKey](self._lives.of(container)))
-
-
-def _containers(pod: Register) -> dict[ContainerKey, ContainerLines]:
-    return {ContainerKey(pod.pod, lines.name): lines for lines in pod.containers}

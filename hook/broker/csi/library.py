@@ -22,7 +22,6 @@ VERSIONS_NAME: Final = "library"
 DIGITS: Final = 16
 """Hexadecimal digits of a version's directory: enough that two builds never share one by chance."""
 
-_FIELD: Final = "PLIMSOLL_BROKER_HOOK_LIBRARY"
 DIRECTORY_MODE: Final = 0o755
 LIBRARY_MODE: Final = 0o755
 
@@ -38,7 +37,7 @@ def install(library: Path, root: Path) -> Path:
         InputError: the file cannot be read, or is not our library for this machine.
         OSError: the disk is full or read-only.
     """
-    content = read_library(_FIELD, library)
+    content = read_library(library.name, library)
     versions = root / VERSIONS_NAME
     home = versions / hashlib.sha256(content).hexdigest()[:DIGITS]
     if _has(home, content):

@@ -34,6 +34,9 @@ from plimsoll.part.errors import InputError
 SOCKET_BYTES_MOST: Final = 107
 """The longest address of a UNIX socket."""
 DIRECTORY_MODE: Final = 0o700
+VOLUME_WAIT_S: Final = 45.0
+"""Seconds that a request of the kubelet for a volume waits for the lines of its pod. The kubelet gives up after two
+minutes."""
 STOP_S: Final = 0.0
 """Seconds that requests under way get at the end. The kubelet repeats them, so none is waited for."""
 
@@ -56,13 +59,15 @@ class Sockets:
     volumes: Path
 
 
-def sockets_of(kubelet: Path, registry: Path) -> Sockets:
-    """The sockets below the kubelet's root directory and in its plugin registry.
+def sockets_of(kubelet: Path) -> Sockets:
+    """The sockets below the kubelet's root directory, of which one is in its plugin registry.
 
     Raises:
         InputError: a path is too long for a socket.
     """
-    sockets = Sockets(registry / f"{DRIVER}-reg.sock", kubelet / "plugins" / DRIVER / "csi.sock")
+    sockets = Sockets(
+        kubelet / "plugins_registry" / f"{DRIVER}-reg.sock", kubelet / "plugins" / DRIVER / "csi.sock"
+    )
     for path in (sockets.registration, sockets.volumes):
         if len(os.fsencode(path)) > SOCKET_BYTES_MOST:
             problem = f"leads to a socket's path of more than {SOCKET_BYTES_MOST} bytes"
@@ -79,9 +84,8 @@ async def serve_volumes(
         InputError: a socket cannot be made.
     """
     node, kubelet = NodeName(settings.node), Path(settings.kubelet_root)
-    registry = Path(settings.plugins_registry or kubelet / "plugins_registry")
-    publisher = VolumePublisher(engine, volumes, layouts, node, settings.volume_wait_s)
-    async with serving_volumes(publisher, node, sockets_of(kubelet, registry)):
+    publisher = VolumePublisher(engine, volumes, layouts, node, VOLUME_WAIT_S)
+    async with serving_volumes(publisher, node, sockets_of(kubelet)):
         while True:
             await asyncio.Event().wait()
 

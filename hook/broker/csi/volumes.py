@@ -10,6 +10,8 @@ not propagate.
 """
 
 import contextlib
+import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Collection, Iterable
@@ -21,6 +23,7 @@ from hook.broker.core.ids import ContainerKey
 from hook.broker.core.volume import (
     COUNTS_PART,
     LIMITS_PART,
+    Mount,
     VolumeTarget,
     container_binds,
     counts_of,
@@ -29,20 +32,31 @@ from hook.broker.core.volume import (
     covering,
     inside,
     missing_binds,
+    read_mounts,
     target_of,
 )
 from hook.broker.csi.image_preloads import ImagePreloads
 from hook.broker.csi.library import VERSIONS_NAME, install
-from hook.broker.csi.mounting import (
-    bind,
-    is_in_first_namespace,
-    mount_tmpfs,
-    mounts,
-    stage_read_only,
-    unmount,
-)
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
+from plimsoll.part.mounting import (
+    LIBC,
+    MNT_DETACH,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REMOUNT,
+    bind,
+    mount,
+)
+
+UMOUNT_NOFOLLOW: Final = 8
+
+_SAFE: Final = MS_NOSUID | MS_NODEV
+_TABLE: Final = Path("/proc/self/mountinfo")
 
 STAGE: Final = PurePosixPath("csi/stage")
 _DIRECTORY_MODE: Final = 0o755
@@ -240,3 +254,61 @@ def _real(target: VolumeTarget) -> Path:
     """The path as the mount table names it: a part above the volume may be a link, such as `/var/lib/kubelet`."""
     path = Path(target.path)
     return path.parent.resolve() / path.name
+
+
+def mounts(naming: str = "") -> tuple[Mount, ...]:
+    """The mounts that this process sees.
+
+    Args:
+        naming: a text without spaces, such as a pod's uid; mounts whose lines lack it may be left out. A node full of
+            pods has a thousand mounts, which take longer to read one by one than to pass over.
+    """
+    return read_mounts(_TABLE.read_text(errors="surrogateescape"), naming)
+
+
+def is_in_first_namespace() -> bool:
+    """Whether this process mounts where the machine's first process does; False if the first process is hidden."""
+    try:
+        return Path("/proc/self/ns/mnt").samefile("/proc/1/ns/mnt")
+    except OSError:
+        return False
+
+
+def stage_read_only(source: Path, target: Path) -> None:
+    """Bind a directory read-only, as a source of further binds.
+
+    The mount is private. Otherwise mounts inside a pod's volume would appear inside the stage too.
+
+    Raises:
+        OSError: as in `bind`.
+    """
+    bind(source, target)
+    mount("none", target, "", MS_PRIVATE)
+    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | _SAFE)
+
+
+def mount_tmpfs(source: str, target: Path, options: str) -> None:
+    """Mount an empty file system in memory, without programs or devices.
+
+    Args:
+        source: stands in the mount table.
+        target: the directory on which it lies.
+        options: as in `mount -o`.
+
+    Raises:
+        OSError: the directory is missing, or this process may not mount.
+    """
+    mount(source, target, "tmpfs", _SAFE | MS_NOEXEC, options)
+
+
+def unmount(point: Path) -> None:
+    """Take away the top mount of a directory, also while a program stands in it; ignore a directory without mounts.
+
+    Raises:
+        OSError: this process may not unmount.
+    """
+    if LIBC.umount2(os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW) == 0:
+        return
+    error = ctypes.get_errno()
+    if error not in {errno.EINVAL, errno.ENOENT}:
+        raise OSError(error, os.strerror(error), str(point))

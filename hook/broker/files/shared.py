@@ -39,7 +39,7 @@ from hook.broker.core.codec import (
     work_offset,
 )
 from hook.broker.core.ids import ContainerKey, SlotMeasured, SlotUse
-from hook.broker.core.registration.checks import RECORD_NAME
+from hook.broker.core.registration import RECORD_NAME
 from hook.broker.files.pages import (
     TENANTS_FILE,
     lay_out_counts,

@@ -32,12 +32,11 @@ from hook.broker.core.instructions import (
     VacateSlots,
     Watch,
 )
-from hook.broker.core.node import Node
-from hook.broker.descent import Descent
+from hook.broker.core.registration import RegisteredPods
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
-from hook.broker.processes import find_known, find_owners, has_let_go
+from hook.broker.processes import PodsOfProcesses, find_known, find_owners, has_let_go
 from hook.broker.shares.gate_files import GateConstants, GateFile, open_gate
 from hook.broker.shares.work_pages import open_counts
 from plimsoll.ids import GpuUuid, ProcessKey
@@ -76,14 +75,16 @@ class FileResults:
 class FileWork:
     """Carries out the instructions for files. Everything here blocks."""
 
-    def __init__(self, node: Node, disk: BrokerFiles, constants: GateConstants, log: BoundedLog) -> None:
+    def __init__(
+        self, pods: RegisteredPods, disk: BrokerFiles, constants: GateConstants, log: BoundedLog
+    ) -> None:
         self._log = log
-        self._node = node
+        self._pods = pods
         self._files = disk.shared
         self._journal_file = disk.journal
         self._contexts_file = disk.contexts
         self._constants = constants
-        self._descent = Descent()
+        self._pods_of_processes = PodsOfProcesses()
         # Containers whose `limits` could not be written. Until they are, a reading of their words proves nothing.
         self._stale: set[ContainerKey] = set()
 
@@ -185,8 +186,8 @@ class FileWork:
         return [Surveyed(survey.container, slots, living, frozenset(dead), elsewhere)]
 
     def _words_of(self, reading: ReadWords) -> WordsRead:
-        measured, pods = reading.measured, self._node.pods()
-        if found := self._descent.pods_of(reading.strays, reading.runners, pods):
+        measured, pods = reading.measured, [record.pod.pod for record in self._pods]
+        if found := self._pods_of_processes.pods_of(reading.strays, reading.runners, pods):
             processes = (
                 msgspec.structs.replace(one, pod=found.get(one.process, one.pod))
                 for one in measured.processes
@@ -202,7 +203,7 @@ class FileWork:
 
     def all_slots(self) -> dict[ContainerKey, tuple[SlotUse, ...]]:
         """The claimed slots of every container."""
-        return self._slots_of(self._node.containers())
+        return self._slots_of(self._pods.containers)
 
     def _slots_of(self, containers: Iterable[ContainerKey]) -> dict[ContainerKey, tuple[SlotUse, ...]]:
-        return {key: self._files.slots(key, len(self._node.gpus(key))) for key in containers}
+        return {key: self._files.slots(key, len(self._pods.gpus(key))) for key in containers}

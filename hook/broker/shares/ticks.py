@@ -327,7 +327,7 @@ class Shares:
 
 
 def _terms(lines: ContainerLines) -> ShareTerms:
-    """The terms of a container. All its lines have the same share and limit; see `core.registration.checks`."""
+    """The terms of a container. All its lines have the same share and limit; see `core.registration`."""
     first = lines.lines[0]
     gpus = tuple(line.gpu for line in lines.lines)
     return ShareTerms(gpus, first.share_pct, first.limit_pct, lines.whole)

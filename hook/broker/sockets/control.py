@@ -16,10 +16,9 @@ import msgspec
 
 from hook.broker.core.ids import ContainerKey
 from hook.broker.engine import Engine, NotCarriedOutError
-from hook.broker.gpus import read_gpus
+from hook.broker.measurements import read_gpus
 from hook.broker.memory_changes import MemoryWatch
-from hook.broker.sockets.hook import StartTask
-from hook.broker.sockets.listeners import bind_unix
+from hook.broker.sockets.hook import StartTask, bind_unix
 from plimsoll.broker.announcements import Announcement, Exited, Hello
 from plimsoll.broker.wire import (
     CONTROL_NAME,

@@ -7,6 +7,7 @@ an open connection says whether its process lives: a forked child may hold the c
 
 import asyncio
 import contextlib
+import os
 import select
 import socket
 import struct
@@ -22,7 +23,6 @@ from hook.broker.core.events import ConnectionClosed, DatagramReceived
 from hook.broker.core.ids import ContainerKey, Process, full_start_ticks
 from hook.broker.core.instructions import Reply
 from hook.broker.processes import read_process, uptime_ticks
-from hook.broker.sockets.listeners import bind_unix
 from plimsoll.broker.pages import SOCKET_NAME
 from plimsoll.ids import GpuUuid, ProcessKey
 from plimsoll.part.accepting import Acceptor
@@ -64,6 +64,42 @@ def bind_hook_socket(directory: Path) -> socket.socket:
     return bind_unix(directory, SOCKET_NAME, socket.SOCK_SEQPACKET, mode=SOCKET_MODE, backlog=BACKLOG)
 
 
+def bind_unix(
+    directory: Path, name: str, kind: socket.SocketKind, *, mode: int, backlog: int
+) -> socket.socket:
+    """Bind a listening socket in a directory, in the place of any older socket. Blocks shortly.
+
+    The address names the directory by descriptor, because an address holds 107 bytes and the path may be longer. The
+    socket gets its name when it already listens. So a process never finds it missing or refusing.
+
+    Args:
+        directory: an existing directory.
+        name: the socket's name in the directory.
+        kind: the socket's kind.
+        mode: the socket's permissions.
+        backlog: connections that may wait to be accepted.
+
+    Raises:
+        OSError: the directory is gone or not writable, or the disk is full.
+    """
+    draft = directory / f".{name}.new"
+    draft.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, kind)
+    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{place}/{draft.name}")
+        draft.chmod(mode)
+        listener.listen(backlog)
+        listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        draft.replace(directory / name)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.close(place)
+    return listener
+
+
 @dataclass(eq=False, slots=True)
 class _Connection:
     """A connection of a process.
@@ -84,6 +120,10 @@ class _Connection:
     process: Process | None = None
 
 
+CONNECTIONS_MOST: Final = 1024
+"""Connections that a container's processes may hold open at once."""
+
+
 class HookSockets:
     """Listens for the processes of every container; for the loop's thread only."""
 
@@ -93,7 +133,6 @@ class HookSockets:
         known: Callable[[ContainerKey, int, int], Process | None],
         gpus: Callable[[ContainerKey], tuple[GpuUuid, ...]],
         take: Callable[[DatagramReceived | ConnectionClosed], Awaitable[None]],
-        connections_max: int,
         log: BoundedLog | None = None,
     ) -> None:
         self._log = log or BoundedLog()
@@ -101,7 +140,6 @@ class HookSockets:
         self._known = known
         self._gpus = gpus
         self._take = take
-        self._connections_max = connections_max
         self._listeners: dict[ContainerKey, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._connections: dict[ContainerKey, dict[asyncio.Task[None], _Connection]] = {}
         self._numbered: dict[int, _Connection] = {}
@@ -183,8 +221,8 @@ class HookSockets:
     def _take_in(self, container: ContainerKey, accepted: socket.socket) -> None:
         pid = _peer_pid(accepted)
         connections = self._connections[container]
-        if len(connections) >= self._connections_max:
-            self._log.warning("too_many_connections", container, pid=pid, most=self._connections_max)
+        if len(connections) >= CONNECTIONS_MOST:
+            self._log.warning("too_many_connections", container, pid=pid, most=CONNECTIONS_MOST)
             accepted.close()
             return
         connection = _Connection(container, pid, accepted, self._count + 1)

@@ -1,4 +1,4 @@
-#include "broker/attach.h"
+#include "broker/broker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,17 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "broker/limits.h"
-#include "broker/messages.h"
 #include "clock.h"
 #include "memory/exports.h"
 #include "memory/ledger.h"
-#include "memory/owners.h"
-#include "memory/pools/records.h"
+#include "memory/pools/pools.h"
 #include "say.h"
-#include "share/captures.h"
 #include "share/gate.h"
-#include "share/meters.h"
+#include "share/work.h"
 
 /* The function behind pthread_atfork in every glibc. Some glibc releases export the name pthread_atfork from
  * no shared library. musl has that name alone, and starts no program with a library that needs a missing one.
@@ -219,7 +215,6 @@ static void forget_in_child(void) {
     memset(&plimsoll.own_imports, 0, sizeof(plimsoll.own_imports)); /* zeros are an unlocked lock */
     plimsoll_holdings_reset(&plimsoll.holdings);
     plimsoll_pools_reset();
-    plimsoll_captures_reset();
     plimsoll_shares_in_child();
     plimsoll.graphs_counted = 0;
     memset(plimsoll.contexts, 0, sizeof(plimsoll.contexts));

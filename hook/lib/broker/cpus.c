@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "broker/attach.h"
+#include "broker/broker.h"
 #include "clock.h"
 #include "say.h"
 

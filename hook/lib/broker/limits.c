@@ -1,6 +1,6 @@
 /* The reader of a seqlock: a copy of the file is consistent if `generation` was even, and the same before and
  * after. */
-#include "broker/limits.h"
+#include "broker/broker.h"
 
 #include <string.h>
 

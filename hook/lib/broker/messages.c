@@ -2,7 +2,7 @@
  * program: the program's `closefrom` could close it, its number could be reused, its children would inherit
  * it. Messages are rare (a start, a context, a refusal), and the broker reads what was queued even after this
  * side has closed. */
-#include "broker/messages.h"
+#include "broker/broker.h"
 
 #include <errno.h>
 #include <fcntl.h>

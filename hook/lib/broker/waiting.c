@@ -1,7 +1,7 @@
 /* A wait is one connection: the question goes out, and the thread sleeps in poll until the answer comes. The
  * thread holds no lock, so other threads allocate, free and wait freely. A restarting broker closes the
  * connection, and then the question goes to the next broker. */
-#include "broker/waiting.h"
+#include "broker/broker.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,9 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "broker/messages.h"
 #include "clock.h"
-#include "memory/room.h"
+#include "memory/ledger.h"
 #include "say.h"
 #include "state.h"
 

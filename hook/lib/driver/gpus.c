@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "broker/limits.h"
+#include "broker/broker.h"
 #include "driver/driver.h"
 
 static int gpu_of_uuid(const unsigned char bytes[16]) {

@@ -9,16 +9,25 @@
  * on by a jump, not a call. RTLD_NEXT and RTLD_DEFAULT are relative to the caller, which glibc finds by the
  * return address, and a call from here would make this library the caller.
  */
-#include "driver/lookup.h"
-
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
 
-#include "broker/messages.h"
+#include "broker/broker.h"
 #include "driver/driver.h"
 #include "driver/routing.h"
-#include "driver/unclassified.h"
+
+/* The result of the C side of the assembly entry points below, in two registers: the answer, or the function
+ * to continue with, with the caller's own arguments. */
+struct plimsoll_route {
+    void *value;
+    uintptr_t is_answer;
+};
+
+struct plimsoll_route plimsoll_route_dlsym(void *handle, const char *name, const char *unused,
+                                           const void *caller);
+struct plimsoll_route plimsoll_route_dlvsym(void *handle, const char *name, const char *version,
+                                            const void *caller);
 
 static void *as_object(plimsoll_function function) {
     void *object;

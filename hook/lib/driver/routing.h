@@ -20,4 +20,8 @@ bool plimsoll_leads_to_driver(const void *function);
  * error reports it. */
 bool plimsoll_is_memory_routed(void);
 
+/* Whether this looks like a name of the driver's functions, and neither hooks.h nor passes.txt contains
+ * it. */
+bool plimsoll_is_unclassified(const char *name);
+
 #endif

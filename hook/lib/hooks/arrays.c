@@ -5,7 +5,6 @@
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/release.h"
-#include "memory/unseen.h"
 
 /* Sparse and deferred arrays are made without memory and get it from cuMemCreate, which is counted. The
  * headers of CUDA 11 lack the second name. */

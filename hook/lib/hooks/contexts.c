@@ -6,11 +6,11 @@
 #include "driver/gpus.h"
 #include "driver/routing.h"
 #include "memory/charge.h"
-#include "memory/pools/reserved.h"
+#include "memory/current.h"
+#include "memory/pools/pools.h"
 #include "memory/primaries.h"
 #include "memory/release.h"
-#include "memory/unseen.h"
-#include "share/endings.h"
+#include "share/work.h"
 
 CUresult cuInit(unsigned int Flags) {
     struct plimsoll_charge charge;
@@ -82,9 +82,9 @@ static CUresult after_destroy(CUresult result, CUcontext context) {
 #define DESTROY_CONTEXT(symbol, context)                                                                     \
     do {                                                                                                     \
         bool is_outer = plimsoll_depth++ == 0;                                                               \
-        int gpu = is_outer ? plimsoll_bursts_forget((uintptr_t)(context)) : -1;                              \
+        int gpu = is_outer ? plimsoll_work_context_ends((uintptr_t)(context)) : -1;                          \
         CUresult result = plimsoll_leave_hook(REAL(symbol)(context));                                        \
-        plimsoll_bursts_forgotten(gpu);                                                                      \
+        plimsoll_work_context_ended(gpu);                                                                    \
         return is_outer ? after_destroy(result, context) : result;                                           \
     } while (0)
 
@@ -108,9 +108,9 @@ CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
 CUresult cuCtxDetach(CUcontext ctx) {
     struct plimsoll_holding known;
     bool is_outer = plimsoll_depth++ == 0;
-    int gpu = is_outer ? plimsoll_bursts_forget((uintptr_t)ctx) : -1;
+    int gpu = is_outer ? plimsoll_work_context_ends((uintptr_t)ctx) : -1;
     CUresult result = plimsoll_leave_hook(REAL(cuCtxDetach)(ctx));
-    plimsoll_bursts_forgotten(gpu);
+    plimsoll_work_context_ended(gpu);
     if (result == CUDA_SUCCESS && is_outer &&
         plimsoll_holdings_refer(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)ctx, -1, &known)) {
         forget(ctx);
@@ -154,7 +154,7 @@ static CUresult after_release(CUresult result, CUdevice device, bool is_forgotte
         CALLED(cuDevicePrimaryCtxGetState)(device, &flags, &is_active) == CUDA_SUCCESS && !is_active)
         plimsoll_primary_end(gpu);
     else if (is_forgotten)
-        plimsoll_bursts_resume(plimsoll_primary_of_gpu(gpu), gpu);
+        plimsoll_work_context_stays(plimsoll_primary_of_gpu(gpu), gpu);
     return result;
 }
 
@@ -165,7 +165,7 @@ static bool outlives_release(CUdevice device) {
 static int forget_primary(CUdevice device) {
     if (!plimsoll_is_attached())
         return -1;
-    return plimsoll_bursts_forget(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));
+    return plimsoll_work_context_ends(plimsoll_primary_of_gpu(plimsoll_gpu_of_device(device)));
 }
 
 #define END_PRIMARY(symbol, device, outlives)                                                                \
@@ -173,7 +173,7 @@ static int forget_primary(CUdevice device) {
         bool is_outer = plimsoll_depth++ == 0, lives_on = is_outer && (outlives);                            \
         int gpu = is_outer && !lives_on ? forget_primary(device) : -1;                                       \
         CUresult result = plimsoll_leave_hook(REAL(symbol)(device));                                         \
-        plimsoll_bursts_forgotten(gpu);                                                                      \
+        plimsoll_work_context_ended(gpu);                                                                    \
         return is_outer ? after_release(result, device, !lives_on) : result;                                 \
     } while (0)
 
@@ -232,7 +232,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     bool lives_on = outlives_release(dev) || result == CUDA_SUCCESS; /* else this release may be the last */
     int gpu = lives_on ? -1 : forget_primary(dev);
     CUresult released = plimsoll_leave_hook(REAL(cuDevicePrimaryCtxRelease_v2)(dev));
-    plimsoll_bursts_forgotten(gpu);
+    plimsoll_work_context_ended(gpu);
     after_release(released, dev, !lives_on);
     return result;
 }
@@ -244,9 +244,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
         context && plimsoll_holdings_take(&plimsoll.holdings, HELD_CONTEXT, (uintptr_t)context, &known);
     plimsoll_depth++;
     /* the green context may be the last that keeps its primary context alive */
-    int gpu = plimsoll_bursts_forget(is_known ? known.with : (uintptr_t)context);
+    int gpu = plimsoll_work_context_ends(is_known ? known.with : (uintptr_t)context);
     CUresult result = plimsoll_leave_hook(REAL(cuGreenCtxDestroy)(hCtx));
-    plimsoll_bursts_forgotten(gpu);
+    plimsoll_work_context_ended(gpu);
     if (is_known && result != CUDA_SUCCESS)
         plimsoll_remember(known);
     return is_known ? after_release(result, plimsoll_device_of_gpu(known.gpu), true) : result;

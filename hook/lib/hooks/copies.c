@@ -1,16 +1,46 @@
-/* The wrappers of copies along one line: memory, and the first rows of arrays. Boxes are in boxes.c, lists of
- * copies in batches.c. */
-#include "hooks/copies.h"
-
+/* The wrappers of copies: along one line, of boxes, and of lists of copies.
+ *
+ * A copy from device memory to device memory keeps the GPU as busy as a kernel does, so it is a launch. A
+ * copy with one end in the host passes the gate, because the engines that move it are not shared by Plimsoll.
+ * A copy that the host waits for ends a burst, whatever it moves.
+ */
 #include "driver/gpus.h"
+#include "share/launch.h"
 
-/* An address that CUDA does not know is the host's. Managed memory counts as the device's, where it is mostly
- * used. */
-bool plimsoll_is_on_device(CUdeviceptr address) {
+/* Whether an address of any kind lies on a device. Calls the driver, so use this only where the gate is shut
+ * or metered. An address that CUDA does not know is the host's. Managed memory counts as the device's, where
+ * it is mostly used. */
+static bool is_on_device(CUdeviceptr address) {
     CUmemorytype type = CU_MEMORYTYPE_HOST;
     return CALLED(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
            type != CU_MEMORYTYPE_HOST;
 }
+
+/* The whole hook of a copy in a stream, where only the arguments show whether it is a launch. */
+#define COPIES_ASYNC(symbol, is_launch, stream, parameters, arguments)                                       \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        struct plimsoll_launch launch;                                                                       \
+        if (!(is_launch))                                                                                    \
+            return REAL(symbol) arguments;                                                                   \
+        plimsoll_enter_launch(&launch, stream);                                                              \
+        return plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                       \
+    }
+
+/* The whole hook of such a copy for which the host waits. */
+#define COPIES(symbol, is_launch, stream, parameters, arguments)                                             \
+    PLIMSOLL_GATED(symbol, parameters, arguments) {                                                          \
+        struct plimsoll_launch launch;                                                                       \
+        CUresult result;                                                                                     \
+        if (is_launch) {                                                                                     \
+            plimsoll_enter_launch(&launch, stream);                                                          \
+            result = plimsoll_leave_launch(&launch, REAL(symbol) arguments);                                 \
+        } else {                                                                                             \
+            plimsoll_before_sync(stream);                                                                    \
+            result = REAL(symbol) arguments;                                                                 \
+        }                                                                                                    \
+        plimsoll_after_sync();                                                                               \
+        return result;                                                                                       \
+    }
 
 /* --- between two places on devices -----------------------------------------------------------------------
  */
@@ -82,26 +112,26 @@ PEER_ASYNC(cuMemcpyPeerAsync_ptsz, plimsoll_per_thread(hStream))
  */
 
 static bool stays_on_device(CUdeviceptr target, CUdeviceptr source) {
-    return plimsoll_is_on_device(target) && plimsoll_is_on_device(source);
+    return is_on_device(target) && is_on_device(source);
 }
 
 #define ANYWHERE(symbol, stream)                                                                             \
-    PLIMSOLL_COPIES(symbol, stays_on_device(dst, src), stream,                                               \
-                    (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), (dst, src, ByteCount))
+    COPIES(symbol, stays_on_device(dst, src), stream, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount),  \
+           (dst, src, ByteCount))
 
 ANYWHERE(cuMemcpy, NULL)
 ANYWHERE(cuMemcpy_ptds, CU_STREAM_PER_THREAD)
 
 #define ANYWHERE_ASYNC(symbol, stream)                                                                       \
-    PLIMSOLL_COPIES_ASYNC(symbol, stays_on_device(dst, src), stream,                                         \
-                          (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),            \
-                          (dst, src, ByteCount, hStream))
+    COPIES_ASYNC(symbol, stays_on_device(dst, src), stream,                                                  \
+                 (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),                     \
+                 (dst, src, ByteCount, hStream))
 
 ANYWHERE_ASYNC(cuMemcpyAsync, hStream)
 ANYWHERE_ASYNC(cuMemcpyAsync_ptsz, plimsoll_per_thread(hStream))
 
 #define WITH_ATTRIBUTES(symbol, stream)                                                                      \
-    PLIMSOLL_COPIES_ASYNC(                                                                                   \
+    COPIES_ASYNC(                                                                                            \
         symbol, stays_on_device(dst, src), stream,                                                           \
         (CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attr, CUstream hStream),         \
         (dst, src, size, attr, hStream))
@@ -145,3 +175,142 @@ HOST_TO_ARRAY(cuMemcpyHtoA_v2_ptds, CU_STREAM_PER_THREAD, size_t)
 ARRAY_TO_HOST(cuMemcpyAtoH, NULL, unsigned)
 ARRAY_TO_HOST(cuMemcpyAtoH_v2, NULL, size_t)
 ARRAY_TO_HOST(cuMemcpyAtoH_v2_ptds, CU_STREAM_PER_THREAD, size_t)
+
+/* --- rectangles and boxes, whose ends a structure describes ---------------------------------------------
+ *
+ * A call without a structure is for the driver to refuse.
+ */
+
+/* The same for one end of a box. `address` matters only where the type is unified. */
+static bool end_is_on_device(CUmemorytype type, CUdeviceptr address) {
+    return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
+           (type == CU_MEMORYTYPE_UNIFIED && is_on_device(address));
+}
+
+/* The structures of all ages and dimensions have these four members in common. */
+#define STAYS_ON_DEVICE(box)                                                                                 \
+    ((box) && end_is_on_device((box)->dstMemoryType, (box)->dstDevice) &&                                    \
+     end_is_on_device((box)->srcMemoryType, (box)->srcDevice))
+
+#define BOX(symbol, stream, type) COPIES(symbol, STAYS_ON_DEVICE(pCopy), stream, (const type *pCopy), (pCopy))
+
+BOX(cuMemcpy2D, NULL, CUDA_MEMCPY2D_v1)
+BOX(cuMemcpy2D_v2, NULL, CUDA_MEMCPY2D)
+BOX(cuMemcpy2D_v2_ptds, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D)
+BOX(cuMemcpy2DUnaligned, NULL, CUDA_MEMCPY2D_v1)
+BOX(cuMemcpy2DUnaligned_v2, NULL, CUDA_MEMCPY2D)
+BOX(cuMemcpy2DUnaligned_v2_ptds, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D)
+BOX(cuMemcpy3D, NULL, CUDA_MEMCPY3D_v1)
+BOX(cuMemcpy3D_v2, NULL, CUDA_MEMCPY3D)
+BOX(cuMemcpy3D_v2_ptds, CU_STREAM_PER_THREAD, CUDA_MEMCPY3D)
+BOX(cuMemcpy3DPeer, NULL, CUDA_MEMCPY3D_PEER)
+BOX(cuMemcpy3DPeer_ptds, CU_STREAM_PER_THREAD, CUDA_MEMCPY3D_PEER)
+
+#define BOX_ASYNC(symbol, stream, type)                                                                      \
+    COPIES_ASYNC(symbol, STAYS_ON_DEVICE(pCopy), stream, (const type *pCopy, CUstream hStream),              \
+                 (pCopy, hStream))
+
+BOX_ASYNC(cuMemcpy2DAsync, hStream, CUDA_MEMCPY2D_v1)
+BOX_ASYNC(cuMemcpy2DAsync_v2, hStream, CUDA_MEMCPY2D)
+BOX_ASYNC(cuMemcpy2DAsync_v2_ptsz, plimsoll_per_thread(hStream), CUDA_MEMCPY2D)
+BOX_ASYNC(cuMemcpy3DAsync, hStream, CUDA_MEMCPY3D_v1)
+BOX_ASYNC(cuMemcpy3DAsync_v2, hStream, CUDA_MEMCPY3D)
+BOX_ASYNC(cuMemcpy3DAsync_v2_ptsz, plimsoll_per_thread(hStream), CUDA_MEMCPY3D)
+BOX_ASYNC(cuMemcpy3DPeerAsync, hStream, CUDA_MEMCPY3D_PEER)
+BOX_ASYNC(cuMemcpy3DPeerAsync_ptsz, plimsoll_per_thread(hStream), CUDA_MEMCPY3D_PEER)
+
+/* --- lists of copies -------------------------------------------------------------------------------------
+ *
+ * Such a call is a launch if any of its copies stays on the device.
+ */
+
+static bool any_stays_on_device(const CUdeviceptr *targets, const CUdeviceptr *sources, size_t count) {
+    for (size_t i = 0; targets && sources && i < count; i++)
+        if (is_on_device(targets[i]) && is_on_device(sources[i]))
+            return true;
+    return false;
+}
+
+#define BATCH(symbol, stream)                                                                                \
+    COPIES_ASYNC(symbol, any_stays_on_device(dsts, srcs, count), stream,                                     \
+                 (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t *sizes, size_t count,                       \
+                  CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,            \
+                  CUstream hStream),                                                                         \
+                 (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream))
+
+BATCH(cuMemcpyBatchAsync, hStream)
+BATCH(cuMemcpyBatchAsync_ptsz, plimsoll_per_thread(hStream))
+
+/* CUDA 13 no longer reports which of the copies failed. */
+#define BATCH_V2(symbol, stream)                                                                             \
+    COPIES_ASYNC(symbol, any_stays_on_device(dsts, srcs, count), stream,                                     \
+                 (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t *sizes, size_t count,                       \
+                  CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream),          \
+                 (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream))
+
+BATCH_V2(cuMemcpyBatchAsync_v2, hStream)
+BATCH_V2(cuMemcpyBatchAsync_v2_ptsz, plimsoll_per_thread(hStream))
+
+/* --- lists of boxes
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static bool operand_is_on_device(const CUmemcpy3DOperand *operand) {
+    return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY || is_on_device(operand->op.ptr.ptr);
+}
+
+static bool any_box_stays_on_device(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count) {
+    for (size_t i = 0; list && i < count; i++)
+        if (operand_is_on_device(&list[i].dst) && operand_is_on_device(&list[i].src))
+            return true;
+    return false;
+}
+
+#define BOXES(symbol, stream)                                                                                \
+    COPIES_ASYNC(symbol, any_box_stays_on_device(opList, numOps), stream,                                    \
+                 (size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags,  \
+                  CUstream hStream),                                                                         \
+                 (numOps, opList, failIdx, flags, hStream))
+
+BOXES(cuMemcpy3DBatchAsync, hStream)
+BOXES(cuMemcpy3DBatchAsync_ptsz, plimsoll_per_thread(hStream))
+
+#define BOXES_V2(symbol, stream)                                                                             \
+    COPIES_ASYNC(                                                                                            \
+        symbol, any_box_stays_on_device(opList, numOps), stream,                                             \
+        (size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream),         \
+        (numOps, opList, flags, hStream))
+
+BOXES_V2(cuMemcpy3DBatchAsync_v2, hStream)
+BOXES_V2(cuMemcpy3DBatchAsync_v2_ptsz, plimsoll_per_thread(hStream))
+
+#define BOX_WITH_ATTRIBUTES(symbol, stream)                                                                  \
+    COPIES_ASYNC(symbol, any_box_stays_on_device(op, 1), stream,                                             \
+                 (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream hStream),                  \
+                 (op, flags, hStream))
+
+BOX_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync, hStream)
+BOX_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync_ptsz, plimsoll_per_thread(hStream))
+
+/* --- by engines of their own, from device memory to device memory ----------------------------------------
+ *
+ * The GPU's time during this work is charged to the container like that of kernels.
+ */
+
+#define DECOMPRESSES(symbol, on)                                                                             \
+    PLIMSOLL_LAUNCHES(symbol, on,                                                                            \
+                      (CUmemDecompressParams * paramsArray, size_t count, unsigned int flags,                \
+                       size_t *errorIndex, CUstream stream),                                                 \
+                      (paramsArray, count, flags, errorIndex, stream))
+
+DECOMPRESSES(cuMemBatchDecompressAsync, stream)
+DECOMPRESSES(cuMemBatchDecompressAsync_ptsz, plimsoll_per_thread(stream))
+
+#define OVER_FABRIC(symbol, stream)                                                                          \
+    PLIMSOLL_LAUNCHES(                                                                                       \
+        symbol, stream,                                                                                      \
+        (size_t numOps, CUDA_FABRIC_COPY_BATCH_OP *opList, unsigned long long flags, CUstream hStream),      \
+        (numOps, opList, flags, hStream))
+
+OVER_FABRIC(cuFabricCpyBatchAsync, hStream)
+OVER_FABRIC(cuFabricCpyBatchAsync_ptsz, plimsoll_per_thread(hStream))

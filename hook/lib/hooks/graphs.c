@@ -10,20 +10,13 @@
  * A launch cannot be undone. If other graphs' memory could have served but was not known to be free, the pool
  * is trimmed first, and only then is the launch refused.
  */
-#include "hooks/graphs.h"
+#include "memory/pools/pools.h"
 
 #include "driver/driver.h"
 #include "driver/gpus.h"
-#include "hooks/gated.h"
 #include "memory/charge.h"
-#include "memory/graph_needs.h"
-#include "memory/pools/allocations.h"
-#include "memory/pools/graph_pool.h"
 #include "memory/release.h"
-
-void plimsoll_graphs_allocate(void) {
-    __atomic_store_n(&plimsoll.graphs_allocate, 1, __ATOMIC_RELEASE);
-}
+#include "share/launch.h"
 
 static bool may_allocate(void) {
     return __atomic_load_n(&plimsoll.graphs_allocate, __ATOMIC_ACQUIRE) && plimsoll_depth == 0;

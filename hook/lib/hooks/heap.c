@@ -11,7 +11,6 @@
 #include "memory/current.h"
 #include "memory/ledger.h"
 #include "memory/release.h"
-#include "memory/unseen.h"
 
 static enum plimsoll_kind kind_of(CUlimit limit) {
     if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
@@ -58,7 +57,7 @@ static CUresult resize(struct plimsoll_charge *charge, int gpu, uint64_t context
                        size_t value) {
     enum plimsoll_kind kind = kind_of(limit);
     size_t now = 0;
-    /* The charge dies with the context, which must be the present one (memory/unseen.c). */
+    /* The charge dies with the context, which must be the present one (memory/current.c). */
     plimsoll_contexts_check(gpu);
     if (CALLED(cuCtxGetLimit)(&now, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);

@@ -9,9 +9,8 @@
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/exports.h"
-#include "memory/foreign.h"
+#include "memory/ledger.h"
 #include "memory/release.h"
-#include "memory/words.h"
 
 static bool is_counting(void) {
     return plimsoll_depth == 0 && plimsoll_is_attached();

@@ -2,12 +2,9 @@
  * and cuMemFree, like all other memory (memory.c). Pools also shrink where a program waits for work
  * (syncs.c). */
 #include "driver/driver.h"
-#include "hooks/graphs.h"
+#include "memory/charge.h"
 #include "memory/current.h"
-#include "memory/pools/allocations.h"
-#include "memory/pools/handles.h"
-#include "memory/pools/records.h"
-#include "memory/pools/reserved.h"
+#include "memory/pools/pools.h"
 #include "memory/release.h"
 
 /* A captured allocation is a node of the stream's graph, and takes memory when the graph runs (graphs.c). */

@@ -8,7 +8,7 @@
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "hooks/views.h"
-#include "memory/room.h"
+#include "memory/ledger.h"
 
 #define NO_INSTANCE UINT32_MAX /* NVML's value where there is no MIG */
 

@@ -2,11 +2,10 @@
  * never exceed the real card's. Free memory is never negative, even when a line sank below what is used. */
 #include "hooks/views.h"
 
-#include "broker/attach.h"
-#include "broker/limits.h"
+#include "broker/broker.h"
 #include "driver/driver.h"
 #include "memory/current.h"
-#include "memory/room.h"
+#include "memory/ledger.h"
 
 struct memory {
     uint64_t total_bytes;

@@ -9,10 +9,8 @@
 #include "memory/charge.h"
 #include "memory/current.h"
 #include "memory/exports.h"
-#include "memory/foreign.h"
+#include "memory/ledger.h"
 #include "memory/release.h"
-#include "memory/unseen.h"
-#include "memory/words.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags) {

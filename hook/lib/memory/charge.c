@@ -1,16 +1,11 @@
 #include "memory/charge.h"
 
-#include "broker/attach.h"
-#include "broker/limits.h"
-#include "broker/waiting.h"
+#include "broker/broker.h"
 #include "memory/bytes.h"
+#include "memory/current.h"
 #include "memory/ledger.h"
-#include "memory/measured.h"
-#include "memory/pools/reserved.h"
+#include "memory/pools/pools.h"
 #include "memory/release.h"
-#include "memory/room.h"
-#include "memory/unseen.h"
-#include "memory/words.h"
 #include "state.h"
 
 /* Requests above half a block get blocks of their own, smaller ones share (PyTorch's caching allocator builds

@@ -12,8 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "driver/cuda_api.h"
 #include "memory/holdings.h"
 #include "pages.h"
+
+struct plimsoll_charge;
 
 /* The key of a piece: of the bytes that cross, or of the file whose descriptor crosses. Equal for exporter
  * and importer; 0 for a file that nobody marked. */
@@ -42,5 +45,16 @@ bool plimsoll_export_end(uint16_t piece);
 
 /* After a claim: the pieces and imports of the program that this process was before an exec are gone. */
 void plimsoll_exports_of_earlier_program(void);
+
+/* --- foreign.c: memory that no process of this container exported, by its handle or its descriptor ---
+ */
+
+/* After the import of a handle: reserves the memory behind it. If the size stays unknown, only the smallest
+ * size is reserved, and the call waits until NVML's figure for this process counts, which has the rest.
+ * CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY, both outside the hook. */
+CUresult plimsoll_reserve_foreign(struct plimsoll_charge *charge, CUmemGenericAllocationHandle handle);
+
+/* The bytes behind a descriptor of cuMemExportToShareableHandle; 0 for any other descriptor. */
+uint64_t plimsoll_bytes_of_file(int file);
 
 #endif

@@ -1,11 +1,13 @@
 /* No call tells the size of an imported handle. But cuMemMap maps any first part of a handle, and refuses a
  * size past the handle's end. So the longest part that it maps is the size. The mappings are made in a range
  * of their own, give no access, and are undone at once. */
-#include "memory/foreign.h"
+#include "memory/exports.h"
 
 #include "driver/driver.h"
+#include "driver/gpus.h"
 #include "memory/bytes.h"
-#include "memory/measured.h"
+#include "memory/charge.h"
+#include "memory/ledger.h"
 
 /* Where the handle's memory lies; GPU_NONE for host memory and for multicast objects. */
 static int gpu_of(CUmemGenericAllocationHandle handle, CUmemAllocationProp *prop) {

@@ -1,4 +1,4 @@
-/* The ledger: reservations in `counts`, without a lock and without a stored total. */
+/* The words in `counts`: what the container holds on each GPU, and what it may. */
 #ifndef PLIMSOLL_LEDGER_H
 #define PLIMSOLL_LEDGER_H
 
@@ -6,6 +6,9 @@
 #include <stdint.h>
 
 #include "pages.h"
+
+/* --- ledger.c: reservations, without a lock and without a stored total ----------------------------------
+ */
 
 #define PLIMSOLL_NO_LINE UINT64_MAX
 
@@ -94,5 +97,77 @@ bool plimsoll_ledger_pause(const struct plimsoll_counts *counts, unsigned slot, 
 
 /* Takes `bytes` off the slot's own word. */
 void plimsoll_ledger_give_back(struct plimsoll_counts *counts, unsigned slot, unsigned gpu, uint64_t bytes);
+
+/* --- owners.c: the process that owns a slot, and whether that process is dead ---------------------------
+ */
+
+/* The owner word of this process: its pid in its own namespace, and above that the low half of its start
+ * time. */
+uint64_t plimsoll_own_owner(void);
+
+/* The value of a slot's `namespaces` for an owner in the namespaces of this process. */
+uint64_t plimsoll_namespaces_for(uint64_t owner);
+
+/* Finds the slots, except slot `self`, whose words for GPU `gpu` count although their owners are dead. True
+ * if the words of all other owners come to `spare_bytes` at most. Then there is room without the words of the
+ * dead, also where no dead owner is found because the broker has just cleared their slots. Keeps errno. */
+bool plimsoll_find_dead(const struct plimsoll_counts *counts, unsigned self, unsigned gpu,
+                        uint64_t spare_bytes, struct plimsoll_dead *dead);
+
+/* --- measured.c: NVML's figures for each process, as the broker writes them into the file `measured` ----
+ */
+
+/* The bytes that NVML shows of the container on a GPU past its words: the excess of `limits`, less the part
+ * of the processes in `dead`, because the excess of a process ends with its death. `dead` NULL: of all. */
+uint64_t plimsoll_excess(unsigned gpu, const struct plimsoll_dead *dead);
+
+/* After the driver made a context that nothing was charged for, and before the broker hears of it; and after
+ * the import of memory of unknown size. */
+void plimsoll_measurement_due(unsigned gpu);
+
+/* Waits until NVML's figure for this process, with all memory that nothing was charged for, counts against
+ * the line. Gives up after 10 s, once and with a line on standard error. Costs one load otherwise. */
+void plimsoll_await_measurement(unsigned gpu);
+
+/* --- room.c: whether a request fits, by the present limits ----------------------------------------------
+ */
+
+enum plimsoll_fit {
+    FIT_RESERVED,
+    FIT_PAST_LINE,  /* fits only once memory is given back or the line rises */
+    FIT_PAST_GRANT, /* within the line, but past what the broker granted so far: the caller may wait */
+};
+
+/* Adds `bytes` to this process's word for a GPU of `limits`, if all words and the excess together then stay
+ * within line and grant. `extra_bytes` of them may stand past both. Never waits. Unless the result is
+ * FIT_RESERVED, nothing was added. Reads changed limits on the way. */
+enum plimsoll_fit plimsoll_fit(unsigned gpu, uint64_t bytes, uint64_t extra_bytes);
+
+/* The bytes that the container uses of a GPU: the words of all living processes, the memory of exporters that
+ * are gone, and the excess that NVML shows past them. Saturates. Reads /proc if another process has a word.
+ */
+uint64_t plimsoll_used(unsigned gpu);
+
+/* Lists the container's living processes on a GPU, with bytes that sum up to plimsoll_used. Only the broker
+ * knows whose the excess is, and `limits` has its sum. So the processes with a context, which is most of the
+ * excess, get equal parts of it. */
+unsigned plimsoll_list(unsigned gpu, struct plimsoll_listed listed[PLIMSOLL_MAX_SLOTS]);
+
+/* --- words.c: this process's own words ------------------------------------------------------------------
+ */
+
+/* Takes `bytes` off this process's word for a GPU. Does nothing if `gpu` is negative. */
+void plimsoll_uncharge(int gpu, uint64_t bytes);
+
+/* The same, and reports the bytes to the broker if another process waits for memory there. Call this without
+ * any lock but context_lock. */
+void plimsoll_uncharge_and_tell(int gpu, uint64_t bytes);
+
+/* Counts and reports a refusal. */
+void plimsoll_count_denial(int gpu, uint64_t bytes, const char *function);
+
+/* Decides on a request for a GPU that is not in `limits`: true if the container owns its GPUs alone.
+ * Otherwise counts the refusal. */
+bool plimsoll_admit_unlisted(uint64_t bytes, const char *function);
 
 #endif

@@ -6,11 +6,11 @@
  * The broker writes a larger excess into `limits` before it writes it into `measured`, and a smaller one
  * afterwards. So no part that is taken off here is larger than the part in `limits`.
  */
-#include "memory/measured.h"
+#include "memory/ledger.h"
 
 #include <errno.h>
 
-#include "broker/limits.h"
+#include "broker/broker.h"
 #include "clock.h"
 #include "memory/bytes.h"
 #include "say.h"

@@ -11,7 +11,7 @@
  * because the same numbers mean another process, or another moment, there. A process without /proc judges
  * nobody.
  */
-#include "memory/owners.h"
+#include "memory/ledger.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,16 +1,11 @@
 #include "memory/primaries.h"
 
-#include "broker/limits.h"
-#include "broker/messages.h"
-#include "broker/waiting.h"
+#include "broker/broker.h"
+#include "driver/gpus.h"
 #include "memory/ledger.h"
-#include "memory/measured.h"
-#include "memory/pools/graph_pool.h"
-#include "memory/pools/reserved.h"
+#include "memory/pools/pools.h"
 #include "memory/release.h"
-#include "memory/room.h"
-#include "memory/words.h"
-#include "share/endings.h"
+#include "share/work.h"
 
 uint64_t plimsoll_context_bytes(int gpu) {
     plimsoll_refresh();
@@ -153,7 +148,7 @@ bool plimsoll_primary_drop(int gpu, struct plimsoll_primary known,
                            void (*gone)(const struct plimsoll_holding *)) {
     if (!known.context || !plimsoll_primary_change(gpu, known, PLIMSOLL_NO_PRIMARY))
         return false;
-    plimsoll_bursts_lost(known.context);
+    plimsoll_work_context_lost(known.context);
     plimsoll_holdings_sweep(&plimsoll.holdings, known.context, gone);
     plimsoll_pools_update();
     plimsoll_graph_pool_update(gpu);

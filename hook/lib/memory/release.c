@@ -1,8 +1,8 @@
 #include "memory/release.h"
 
 #include "memory/exports.h"
-#include "memory/pools/reserved.h"
-#include "memory/words.h"
+#include "memory/ledger.h"
+#include "memory/pools/pools.h"
 #include "say.h"
 #include "share/captures.h"
 

@@ -1,14 +1,11 @@
 /* A reservation is allowed when all words and the measured excess together stay within line and grant. */
-#include "memory/room.h"
+#include "memory/ledger.h"
 
 #include <errno.h>
 #include <time.h>
 
-#include "broker/limits.h"
+#include "broker/broker.h"
 #include "memory/bytes.h"
-#include "memory/ledger.h"
-#include "memory/measured.h"
-#include "memory/owners.h"
 #include "state.h"
 
 /* The number of times that limits which change under a reservation are read again, the later half after a

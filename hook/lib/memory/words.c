@@ -1,11 +1,9 @@
-#include "memory/words.h"
+#include "memory/ledger.h"
 
 #include <stdlib.h>
 
-#include "broker/messages.h"
-#include "broker/waiting.h"
-#include "memory/ledger.h"
-#include "memory/room.h"
+#include "broker/broker.h"
+#include "driver/gpus.h"
 #include "say.h"
 #include "state.h"
 

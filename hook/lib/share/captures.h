@@ -10,20 +10,30 @@
 #ifndef PLIMSOLL_CAPTURES_H
 #define PLIMSOLL_CAPTURES_H
 
-#include <stdbool.h>
+#include "state.h"
 
 /* Whether a capture is under way, or about to begin, in any context. */
-bool plimsoll_captures_under_way(void);
+static inline bool plimsoll_captures_under_way(void) {
+    return __atomic_load_n(&plimsoll.captures.under_way, __ATOMIC_SEQ_CST) > 0;
+}
+
+/* A capture ended, or its stream or context did. */
+static inline void plimsoll_capture_gone(void) {
+    __atomic_fetch_sub(&plimsoll.captures.under_way, 1, __ATOMIC_SEQ_CST);
+}
+
+static inline void plimsoll_end_query(void) {
+    __atomic_fetch_sub(&plimsoll.captures.queries, 1, __ATOMIC_SEQ_CST);
+}
 
 /* Begins a query. True: no capture begins until plimsoll_end_query, so call the driver once and be quick.
  * False: a capture is under way, and the driver must not be queried. */
-bool plimsoll_begin_query(void);
-void plimsoll_end_query(void);
-
-/* A capture ended together with its stream or context. */
-void plimsoll_capture_gone(void);
-
-/* In a forked child: the parent's captures do not exist here. */
-void plimsoll_captures_reset(void);
+static inline bool plimsoll_begin_query(void) {
+    __atomic_fetch_add(&plimsoll.captures.queries, 1, __ATOMIC_SEQ_CST);
+    if (!plimsoll_captures_under_way())
+        return true;
+    plimsoll_end_query();
+    return false;
+}
 
 #endif

@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.core.fit import amounts_of
-from placer.core.requests import effective_requests
+from placer.core.requests import amounts_of, effective_requests
 from plimsoll.contract import GPU_MEMORY, SCHEDULER_NAME, assigned_gpus
 from plimsoll.cordons import cordoned_gpus
 from plimsoll.demand import PodDemand, parse_pod

@@ -153,7 +153,7 @@ class Committer:
             "volumes not bound", pod=pod.full_name, node=placed.plan.booking.node, error=problem
         )
         if self.cache.is_assumed(uid):
-            self.cache.release(uid)
+            self.cache.forget(uid)
         self.queue.requeue(uid, loop_now_s())
         self.results.refused(pod, problem, SCHEDULER_ERROR)
         return False
@@ -177,7 +177,7 @@ class Committer:
             "not bound", pod=pod.full_name, node=node, outcome=ending.result.value, error=ending.message
         )
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
-            self.cache.release(uid)
+            self.cache.forget(uid)
             if (queued := self.queue.get(uid)) is not None:
                 self.nominating.not_bound(queued.pod)
         self._try_again(uid, ending)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from placer.core.booking import Booking, Doubt, booking_of, larger
-from placer.core.fit import needs_of
 from placer.core.foreign import foreign_booking
 from placer.core.ledger import Ledger
 from placer.core.resize.change import ResizeChange
+from placer.scheduler.pods.needs import needs_of
 from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
 from plimsoll.demand import parse_pod
 from plimsoll.events import NodeState

@@ -1,46 +1,28 @@
-"""The cluster as a decision reads it: nodes, the load of each, and the ledger, booked and freed together.
+"""The cluster as a decision reads it: nodes, the pods on each, and the ledger, booked and freed together.
 
 What always holds: every pod that has a node and has not ended counts, whichever scheduler placed it, and counts once.
 A pod is *assumed* from the decision on, before the API server knows. A pod's room is free the moment the pod is gone.
-Node load and GPU ledger are freed here together. A decision books in the ledger, and is assumed here at once. Rules
-about other pods (`pod_rules`) count assumed pods too.
+What pods request and the GPU ledger are freed here together. A decision books in the ledger, and is assumed here at
+once. Plugins that keep counts of their own observe the cache.
 """
 
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol, TypeVar
 
 from placer.core.booking import Booking
 from placer.core.changes import Changes
-from placer.core.fit import (
-    PAUSED,
-    UNKNOWN_NODE,
-    Needs,
-    NodeLoad,
-    NodeRules,
-    Offer,
-    misfits,
-    needs_of,
-    offer_of,
-    shortages,
-)
 from placer.core.ledger import Ledger
 from placer.core.ranking import Ranking, ReadCount
-from placer.scheduler.cache.assigned_pods import AssignedPod, AssignedPods, priority_of
 from placer.scheduler.cache.bookings import Bookings
 from placer.scheduler.cache.labels import LabelIndex
-from placer.scheduler.cache.nominator import Nomination, Nominator
-from placer.scheduler.plugins.volumes.index import Volumes
-from placer.scheduler.plugins.volumes.users import Moves
-from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause, causes_lifted
+from placer.scheduler.node_info import NodeInfo, Requested, node_info_of
+from placer.scheduler.pods.assigned_pods import AssignedPod, AssignedPods
+from placer.scheduler.pods.needs import Needs, needs_of
+from placer.scheduler.pods.nominator import Nomination, Nominator
+from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause
 from placer.scheduler.topology.antiaffinity import keepouts_of, readable_keepouts_of
-from placer.scheduler.topology.gauge import Gauge
-from placer.scheduler.topology.pod_rules import PodRules, Resident, counting, node_labels
-from placer.scheduler.topology.rule_check import RuleCheck
-from placer.scheduler.topology.rules import DomainRules, domain_rules_of
-from placer.scheduler.topology.selectors import member_of
-from plimsoll.contract import OPT_OUT_LABEL
+from plimsoll import cordons
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
 from plimsoll.part.errors import InputError
@@ -49,22 +31,20 @@ T = TypeVar("T")
 
 Listener = Callable[[NodeName | None, Cause], None]
 
+PAUSED: Final = f"node(s) take no pods while placing is paused by {cordons.PAUSED} of the placer's namespace"
 
-@dataclass(slots=True)
-class WhatIf:
-    """A node as it would be, without some of its pods.
 
-    Attributes:
-        load: the load of the others, and of `held`.
-        held: the nominations that count.
-        rules: the check by rules about other pods, without those pods; None where none is left out, or no node.
-        without: the pods that are supposed to be gone.
-    """
+class Observer(Protocol):
+    """Keeps counts of the nodes and pods of a cache."""
 
-    load: NodeLoad
-    held: Sequence[Nomination]
-    rules: RuleCheck | None
-    without: dict[PodUid, AssignedPod] = field(default_factory=dict)
+    def node_changed(self, name: NodeName, old: NodeInfo | None, now: NodeInfo | None) -> None:
+        """A node came, changed or left; the cache has it already as it is now."""
+
+    def pod_changed(self, old: AssignedPod | None, now: AssignedPod | None) -> None:
+        """A pod got a node, changed there, or is gone."""
+
+    def nomination_changed(self) -> None:
+        """A pod was nominated for a node, or is so no longer."""
 
 
 class Cache:
@@ -72,41 +52,41 @@ class Cache:
 
     Attributes:
         bookings: the GPU bookings of bound pods.
-        assigned: the bound pods.
+        assigned: the pods with a node, the assumed ones too.
         nominator: the room that is held for pods without a node.
-        changes: the nodes whose `misfits` may have changed, apart from `PodRules.state` and `Volumes.state`.
-        volumes: the persistent volumes, and the pods that use them.
-        pod_rules: the rules about other pods, of pods with a node and of those without.
+        changes: the nodes for which filters may answer otherwise than before, but for their own state.
+        labels: the nodes by their labels.
+        observers: are told of each change of nodes and pods, in this order.
         paused: the reason why no pod is placed anywhere, as the text of a refusal; None while pods are placed.
     """
 
     def __init__(
         self,
         ledger: Ledger,
+        gains: Callable[[Node, Node], Cause],
         on_doubt: Callable[[Booking], None] = lambda _: None,
-        opt_out_label: str = OPT_OUT_LABEL,
     ) -> None:
-        """An empty cluster; for `on_doubt` see `Bookings`, for `opt_out_label` see `offer_of`."""
-        self._opt_out_label = opt_out_label
+        """An empty cluster.
+
+        Args:
+            ledger: the bookings of all pods.
+            gains: the causes that a change of a node's object may have lifted, see `Framework.gains`.
+            on_doubt: see `Bookings`.
+        """
+        self._gains = gains
         self.paused: str | None = None
         self.bookings = Bookings(ledger, on_doubt)
+        self.observers: list[Observer] = []
         self._ledger = ledger
-        self._offers: dict[NodeName, Offer] = {}
-        self._loads: dict[NodeName, NodeLoad] = {}
-        self._residents: dict[PodUid, Resident] = {}
+        self._nodes: dict[NodeName, NodeInfo] = {}
+        self._requested: dict[NodeName, Requested] = {}
         self._listeners: list[Listener] = []
         self._filled: list[Callable[[NodeName], None]] = []
         self.assigned = AssignedPods()
         self.changes = Changes()
         self.nominator = Nominator(self._nomination_changed, self._nomination_ended)
         self._by_pods: Ranking[tuple[int, NodeName]] = Ranking(ReadCount())
-        self._labels = LabelIndex()
-        gained = partial(self._announce, lifted=Cause.VOLUMES)
-        self.volumes = Volumes(self.changes.note, gained, self._labels.having)
-        first_came = partial(
-            self._announce, None, EVERYTHING
-        )  # pods with one answer may differ by labels now
-        self.pod_rules = PodRules(self._offers, self._residents, self.nominator, first_came)
+        self.labels = LabelIndex()
 
     def on_gain(self, listener: Listener) -> None:
         """Call `listener` with each node where a pod may fit now, apart from its GPUs.
@@ -119,23 +99,24 @@ class Cache:
         """Call `listener` with each node that may have less room than before, or has left. It must change nothing."""
         self._filled.append(listener)
 
+    def announce(self, node: NodeName | None, lifted: Cause) -> None:
+        """Tell that pods may fit on a node now, see `on_gain`; the plugins tell what they alone know."""
+        for listener in self._listeners:
+            listener(node, lifted)
+
     @property
     def nodes(self) -> KeysView[NodeName]:
         """All nodes that exist, in no particular order."""
-        return self._offers.keys()
+        return self._nodes.keys()
+
+    @property
+    def infos(self) -> Mapping[NodeName, NodeInfo]:
+        """All nodes that exist, by name; the cache changes them."""
+        return self._nodes
 
     def by_pods(self) -> Iterator[NodeName]:
         """All nodes that exist, by their number of pods, then by name. Change nothing while you iterate."""
         return (name for _, name in self._by_pods)
-
-    def named(self, pod: Pod, needs: Needs, most: int) -> list[NodeName] | None:
-        """The nodes that a pod's selectors and volumes may allow; None if they are more than `most`, or all."""
-        selected, tied = self._labels.named(pod, most), self.volumes.tied(pod, needs.mounts, most)
-        return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
-
-    def promising(self, gauge: Gauge, most: int) -> list[NodeName]:
-        """Some nodes that may meet wishes about other pods well, at most this many, by their number of pods."""
-        return sorted(gauge.promising(self._labels.having, most), key=lambda name: self._load(name).pods)
 
     def put_node(self, node: Node) -> None:
         """Take a node that was added or changed.
@@ -145,31 +126,30 @@ class Cache:
         """
         name = NodeName(node.metadata.name)
         try:
-            offer = offer_of(node, self._opt_out_label)
+            info = node_info_of(node)
         except InputError:
             self.remove_node(name)
             raise
         self.changes.note(name)
-        old = self._offers.get(name)
-        self._offers[name] = offer
+        old = self._nodes.get(name)
+        requested = self._requested.setdefault(name, Requested()) if old is None else old.requested
+        self._nodes[name] = replace(info, requested=requested)
         if old is None:
-            self._by_pods.add((self._load(name).pods, name))
-        if old is None or counting(old.node) != counting(node):
-            self.pod_rules.put_node(name)
-        self._relabel(name, {} if old is None else node_labels(old.node), node_labels(node))
-        self._announce(name, EVERYTHING if old is None else causes_lifted(node, old.node))
+            self._by_pods.add((requested.pods, name))
+        self._note_node(name, old)
+        self.announce(name, EVERYTHING if old is None else self._gains(node, old.node))
         self._note_filled(name)
         self._note_cpu(name)
 
     def remove_node(self, name: NodeName) -> None:
         """Remove a node. Its pods count until they are gone too, because the node may come back."""
         self.changes.note(name)
-        offer = self._offers.pop(name, None)
-        if offer is None:
+        old = self._nodes.pop(name, None)
+        if old is None:
             return
-        self._by_pods.remove((self._load(name).pods, name))
-        self.pod_rules.put_node(name)
-        self._relabel(name, node_labels(offer.node), {})
+        self._by_pods.remove((old.requested.pods, name))
+        self._drop_empty(name)
+        self._note_node(name, old)
         self._note_filled(name)
         self._note_cpu(name)
 
@@ -179,114 +159,55 @@ class Cache:
         if paused == self.paused:
             return
         self.paused = paused
-        for name in self._offers:
+        for name in self._nodes:
             self.changes.note(name)
             self._note_filled(name)
         if paused is None:
-            self._announce(None, EVERYTHING)
+            self.announce(None, EVERYTHING)
 
     def labels_of(self, name: NodeName) -> Mapping[str, str] | None:
         """The labels of a node; None for a node that does not exist."""
-        offer = self._offers.get(name)
-        return None if offer is None else node_labels(offer.node)
+        info = self._nodes.get(name)
+        return None if info is None else info.labels
 
-    def offer(self, name: NodeName) -> Offer | None:
-        """A node as pods are checked against it; None if it does not exist."""
-        return self._offers.get(name)
+    def node(self, name: NodeName) -> NodeInfo | None:
+        """A node as it is; None if it does not exist. What its pods request changes with them."""
+        return self._nodes.get(name)
+
+    def node_beside(self, name: NodeName, held: Sequence[Nomination]) -> NodeInfo | None:
+        """A node as it would be with these nominated pods; None if it does not exist."""
+        info = self._nodes.get(name)
+        if info is None or not held:
+            return info
+        requested = info.requested.copy()
+        for one in held:
+            requested.add(one.needs)
+        return replace(info, requested=requested, nominated=held)
 
     def has_node(self, name: NodeName) -> bool:
         """Whether the node exists."""
-        return name in self._offers
+        return name in self._nodes
 
     def free(self, name: NodeName, resource: str) -> int:
         """The amount of a resource of a node that no pod has, by their requests; 0 for a node that does not exist."""
-        offer = self._offers.get(name)
-        if offer is None:
+        info = self._nodes.get(name)
+        if info is None:
             return 0
-        return max(0, offer.allocatable.get(resource, 0) - self._load(name).amounts[resource])
-
-    def load_on(self, name: NodeName, held: Iterable[Nomination] = ()) -> NodeLoad:
-        """A copy of a node's load, with that of these nominations."""
-        load = self._load(name).copy()
-        for one in held:
-            load.add(one.needs)
-        return load
-
-    def misfits(
-        self,
-        pod: Pod,
-        rules: NodeRules,
-        needs: Needs,
-        name: NodeName,
-        domains: DomainRules | None = None,
-        supposed: WhatIf | None = None,
-    ) -> tuple[str, ...]:
-        """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node.
-
-        Args:
-            pod: the pod.
-            rules: `rules_of` it.
-            needs: `needs_of` it.
-            name: the node.
-            domains: its rules about other pods; None reads them from the pod, which takes longer.
-            supposed: the node as it would be. None: as it is, for any pod that is not nominated for it.
-        """
-        offer = self._offers.get(name)
-        if offer is None:
-            return (UNKNOWN_NODE,)
-        if self.paused is not None:
-            return (self.paused,)
-        if supposed is None:
-            held = self.nominator.against_others(priority_of(pod), name)
-            supposed = WhatIf(self._load_beside(held, name), held, None)
-        reasons = misfits(rules, needs, offer, supposed.load)
-        if not reasons and rules.uses_volume:
-            reasons = self.volumes.lacks_driver(name)
-        if not reasons and needs.mounts:
-            moves = _moves(supposed.without.values(), supposed.held)
-            reasons = self.volumes.misfits(pod, needs.mounts, name, node_labels(offer.node), moves)
-        if reasons:
-            return reasons
-        about_pods = domain_rules_of(pod, rules) if domains is None else domains
-        reason = self._kept_out(pod, about_pods, name, supposed)
-        return () if reason is None else (reason,)
-
-    def _kept_out(self, pod: Pod, rules: DomainRules, name: NodeName, supposed: WhatIf) -> str | None:
-        """The reason by rules about other pods why a node is unfit for a pod, or None."""
-        check, held = supposed.rules, supposed.held
-        reason = self.pod_rules.obstacle(pod, rules, name) if check is None else check.obstacle()
-        if reason is None and held:
-            # As in kube-scheduler, the node must fit with the nominated pods too. They may come, or may not.
-            check = check or self.pod_rules.check(pod, rules, name, [(name, one.pod) for one in held])
-            reason = check.obstacle_beside()
-        return reason
-
-    def shortages(self, pod: Pod, needs: Needs, name: NodeName) -> tuple[str, ...]:
-        """The ports and resources that a node lacks for a pod, beside the room that is held for others.
-
-        The kubelet would fail the pod for each port that other pods have.
-        """
-        offer = self._offers.get(name)
-        if offer is None:
-            return (UNKNOWN_NODE,)
-        return shortages(needs, offer, self._load_beside(self.nominator.against(pod, name), name))
+        return max(0, info.allocatable.get(resource, 0) - info.requested.amounts[resource])
 
     def assume(self, booking: Booking, needs: Needs, pod: Pod) -> None:
         """Count a pod on the node of its plan, before the pod is bound. The ledger has the booking already.
 
-        Anti-affinity that cannot be read does not count. `domain_rules_of` refuses such a pod before; kube-scheduler,
-        which chooses nodes for pods of the extender, does too.
+        Anti-affinity that cannot be read does not count. The pod's rules were read before; kube-scheduler, which
+        chooses nodes for pods of the extender, refuses such a pod too.
         """
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
-        self.assigned.put(AssignedPod(pod, booking.node, needs, is_bound=False))
-        keepouts = readable_keepouts_of(pod)
-        resident = Resident(booking.node, needs, member_of(pod), assumed=True, keepouts=keepouts)
-        self._settle(booking.pod, resident)
+        self._put(AssignedPod(pod, booking.node, needs, is_bound=False, keepouts=readable_keepouts_of(pod)))
 
     def is_assumed(self, uid: PodUid) -> bool:
         """Whether the pod was placed here and the watch has not shown it bound yet."""
-        resident = self._residents.get(uid)
-        return resident is not None and resident.assumed
+        known = self.assigned.find(uid)
+        return known is not None and not known.is_bound
 
     def confirm(self, pod: Pod) -> None:
         """Count a pod that the watch shows bound, in place of its assumption.
@@ -299,53 +220,50 @@ class Cache:
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
         keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
-        self.assigned.put(AssignedPod(pod, name, needs))
-        self._settle(uid, Resident(name, needs, member_of(pod), assumed=False, keepouts=keepouts))
+        self._put(AssignedPod(pod, name, needs, keepouts=keepouts))
         self.bookings.confirm(pod, assumed=assumed)
         if problems:
             raise problems[0]
 
-    def release(self, uid: PodUid) -> bool:
+    def forget(self, uid: PodUid) -> bool:
         """Free the room of a pod that ended, is gone, or was not bound; returns whether the pod had any."""
         self.bookings.release(uid)
-        self.assigned.remove(uid)
-        return self._unsettle(uid)
-
-    def _settle(self, uid: PodUid, resident: Resident) -> None:
-        before = self._residents.get(uid)
-        if before is not None and before.takes_as(resident):  # as for an assumed pod that is now bound
-            self._residents[uid] = resident
-            if before.member != resident.member:  # as for a pod that is being deleted
-                self.pod_rules.count(resident.node, before.member, resident.member)
-            return
-        self._unsettle(uid)
-        self._residents[uid] = resident
-        self.pod_rules.count(resident.node, None, resident.member)
-        self._count(resident.node, lambda load: load.add(resident.needs))
-        self.volumes.mount(resident.node, resident.needs.mounts)
-        self.pod_rules.close(uid, resident)
-        self._note_filled(resident.node)
-
-    def _unsettle(self, uid: PodUid) -> bool:
-        resident = self._residents.pop(uid, None)
-        if resident is None:
+        known = self.assigned.find(uid)
+        if known is None:
             return False
-        self._count(resident.node, lambda load: load.remove(resident.needs))
-        self.pod_rules.count(resident.node, resident.member, None)
-        self.volumes.unmount(resident.node, resident.needs.mounts)
-        self.pod_rules.open(uid, resident)
-        self._announce(resident.node, Cause.RESOURCES | (Cause.VOLUMES if resident.needs.mounts else NOTHING))
+        self.assigned.remove(uid)
+        self._take_off(known)
         return True
 
-    def _relabel(self, name: NodeName, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Take a node's labels in place of those before; no labels for a node that was not there, or left."""
-        if before != after:
-            self._labels.put(name, before, after)
-            self.pod_rules.relabel(name, before, after)
+    def _put(self, now: AssignedPod) -> None:
+        old = self.assigned.find(now.uid)
+        if old is not None and old.takes_as(now):  # as for an assumed pod that is now bound
+            self.assigned.put(now)
+            for one in self.observers:
+                one.pod_changed(old, now)
+            return
+        if old is not None:
+            self.assigned.remove(old.uid)
+            self._take_off(old)
+        self.assigned.put(now)
+        self._count(now.node, lambda requested: requested.add(now.needs))
+        for one in self.observers:
+            one.pod_changed(None, now)
+        self._note_filled(now.node)
 
-    def _announce(self, node: NodeName | None, lifted: Cause) -> None:
-        for listener in self._listeners:
-            listener(node, lifted)
+    def _take_off(self, old: AssignedPod) -> None:
+        self._count(old.node, lambda requested: requested.remove(old.needs))
+        for one in self.observers:
+            one.pod_changed(old, None)
+        self.announce(old.node, Cause.RESOURCES | (Cause.VOLUMES if old.needs.mounts else NOTHING))
+
+    def _note_node(self, name: NodeName, old: NodeInfo | None) -> None:
+        now = self._nodes.get(name)
+        before, after = {} if old is None else old.labels, {} if now is None else now.labels
+        if before != after:
+            self.labels.put(name, before, after)
+        for one in self.observers:
+            one.node_changed(name, old, now)
 
     def _note_filled(self, node: NodeName) -> None:
         for listener in self._filled:
@@ -353,42 +271,33 @@ class Cache:
 
     def _nomination_changed(self, node: NodeName) -> None:
         self.changes.note(node)
-        if self.nominator.keepouts:
-            self.pod_rules.heed()
+        for one in self.observers:
+            one.nomination_changed()
 
     def _nomination_ended(self, node: NodeName) -> None:
-        if node in self._offers:
-            self._announce(node, EVERYTHING)
+        if node in self._nodes:
+            self.announce(node, EVERYTHING)
 
-    def _load_beside(self, held: Sequence[Nomination], name: NodeName) -> NodeLoad:
-        return self.load_on(name, held) if held else self._load(name)
-
-    def _count(self, name: NodeName, change: Callable[[NodeLoad], None]) -> None:
-        """Change the load of a node, and its place among the nodes."""
-        load = self._loads.setdefault(name, NodeLoad())
-        before = load.pods
-        change(load)
+    def _count(self, name: NodeName, change: Callable[[Requested], None]) -> None:
+        """Change what the pods of a node request, and its place among the nodes."""
+        requested = self._requested.setdefault(name, Requested())
+        before = requested.pods
+        change(requested)
         self.changes.note(name)
-        if name in self._offers:
+        if name in self._nodes:
             self._by_pods.remove((before, name))
-            self._by_pods.add((load.pods, name))
-        if not load.pods:
-            del self._loads[name]
+            self._by_pods.add((requested.pods, name))
+        self._drop_empty(name)
         self._note_cpu(name)
+
+    def _drop_empty(self, name: NodeName) -> None:
+        """Keep no count of a node that neither exists nor has pods."""
+        if name not in self._nodes and name in self._requested and not self._requested[name].pods:
+            del self._requested[name]
 
     def _note_cpu(self, name: NodeName) -> None:
         """Tell the policies the spare CPU of a node."""
-        self._ledger.spare_cpu.note(name, self.free(name, "cpu") if name in self._offers else None)
-
-    def _load(self, name: NodeName) -> NodeLoad:
-        return self._loads.get(name) or NodeLoad()
-
-
-def _moves(without: Iterable[AssignedPod], held: Iterable[Nomination]) -> Moves | None:
-    """The volumes of pods that are left out of a node, or added; None if they have none."""
-    less = [one.needs.mounts for one in without if one.needs.mounts]
-    more = [one.needs.mounts for one in held if one.needs.mounts]
-    return Moves(less, more) if less or more else None
+        self._ledger.spare_cpu.note(name, self.free(name, "cpu") if name in self._nodes else None)
 
 
 def _readable(read: Callable[[], T], problems: list[InputError]) -> T | None:

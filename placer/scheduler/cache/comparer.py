@@ -151,7 +151,7 @@ class CacheComparer:
 
     def _mend(self, uid: PodUid, pod: Pod | None) -> None:
         if pod is None:
-            self.cache.release(uid)
+            self.cache.forget(uid)
             return
         self.ledger.forget(uid)
         try:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from placer.core.room import Room
 from placer.decide import Decider
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
+from placer.scheduler.profile import Profile
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queueing_hints import Cause, ClusterEvent, best_bytes, event_of_rooms
 from plimsoll.ids import GpuUuid, NodeName
@@ -27,12 +27,12 @@ class ClusterEvents:
     Attributes:
         queue: the pods that wait.
         decider: the reports and the ledger, which give the rooms.
-        cache: the nodes and their pods.
+        profile: the nodes and their pods, and the rules about other pods.
     """
 
     queue: Queue
     decider: Decider
-    cache: Cache
+    profile: Profile
 
     def __post_init__(self) -> None:
         decider, ledger, work = self.decider, self.decider.ledger, self.queue.work
@@ -40,14 +40,14 @@ class ClusterEvents:
         ledger.on_change(lambda *_: work.set())
         decider.reports.on_change(lambda _: work.set())
         decider.candidates.on_change(self._rooms_changed)
-        self.cache.on_gain(self._node_changed)
+        self.profile.cache.on_gain(self._node_changed)
         # Changes that may help on any node.
         ledger.on_less_expected(lambda _: self.move_on(Cause.MEMORIES))
         ledger.on_name_freed(lambda: self.move_on(Cause.GPUS))
         ledger.owner_models.on_freed(lambda: self.move_on(Cause.GPUS))
         ledger.on_affinity_freed(lambda: self.move_on(Cause.LABELS))
         decider.pool.on_change(lambda _: self.move_on(Cause.POOL))
-        self.cache.pod_rules.on_change(lambda topics: self.move_on(Cause.RULES, topics))
+        self.profile.pod_rules.on_change(lambda topics: self.move_on(Cause.RULES, topics))
 
     def catch_up(self) -> None:
         """Pass on the changes of rooms since the last search for candidates."""
@@ -78,7 +78,7 @@ class ClusterEvents:
         if not event.causes or event.node is None:
             return
         highest = self.queue.unschedulable.highest_preemptor
-        lowest = self.cache.assigned.lowest(event.node, highest) if highest is not None else None
+        lowest = self.profile.cache.assigned.lowest(event.node, highest) if highest is not None else None
         if lowest is not None:
             most_bytes = max((room.gpu.usable_bytes for room in rooms), default=0)
             event = replace(event, above_priority=lowest, preempt_bytes=most_bytes)

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.failures.renewal import Renewal
+from placer.scheduler.profile import Profile
 from plimsoll.cordons import pause_of
 from plimsoll.kube.models import Namespace
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
@@ -15,13 +15,13 @@ class NamespaceEventHandler:
     """Passes the changes of namespaces on.
 
     Attributes:
-        cache: takes namespaces, and the pause.
+        profile: takes namespaces, and the pause.
         renewal: learns of the pause, which is a reason of each node.
         own: the namespace whose annotation pauses placing, see `KubeOptions`.
         synced: set once all namespaces were read.
     """
 
-    cache: Cache
+    profile: Profile
     renewal: Renewal
     own: str
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -30,15 +30,15 @@ class NamespaceEventHandler:
         """Take in a change of the watch."""
         match change:
             case Added(namespace) | Modified(namespace):
-                self.cache.pod_rules.put_namespace(namespace)
+                self.profile.pod_rules.put_namespace(namespace)
                 self._pause(namespace.metadata.name, pause_of(namespace.metadata.annotations))
             case Deleted(namespace):
-                self.cache.pod_rules.remove_namespace(namespace.metadata.name)
+                self.profile.pod_rules.remove_namespace(namespace.metadata.name)
                 self._pause(namespace.metadata.name, None)
             case Synced():
                 self.synced.set()
 
     def _pause(self, namespace: str, reason: str | None) -> None:
         if namespace == self.own:
-            self.cache.pause(reason)
+            self.profile.cache.pause(reason)
             self.renewal.note()

@@ -6,9 +6,9 @@ What always holds: a heartbeat of a node changes nothing. A node that cannot be 
 import asyncio
 from dataclasses import dataclass, field
 
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.failures.renewal import Renewal
 from placer.scheduler.plugins.volumes.binder import VolumeBinder
+from placer.scheduler.profile import Profile
 from plimsoll.cordons import cordoned_gpus
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Node
@@ -22,13 +22,13 @@ class NodeEventHandler:
     """Passes the changes of nodes on.
 
     Attributes:
-        cache: the nodes with their pods.
+        profile: the nodes with their pods, and what plugins read of a node.
         binder: learns that nodes changed, because claims may wait for one.
         renewal: learns that nodes changed.
         synced: set once all nodes were read.
     """
 
-    cache: Cache
+    profile: Profile
     binder: VolumeBinder
     renewal: Renewal
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -38,25 +38,26 @@ class NodeEventHandler:
         match change:
             case Synced():
                 self.synced.set()
-            case Modified(node) if _is_heartbeat(node, change.old):
+            case Modified(node) if self._is_heartbeat(node, change.old):
                 pass
             case Added(node) | Modified(node):
                 self.renewal.note()
                 self.binder.note_nodes()
                 try:
-                    self.cache.put_node(node)
+                    self.profile.cache.put_node(node)
                 except InputError as error:
                     get_logger().error("node not used", node=node.metadata.name, error=str(error))
             case Deleted(node):
-                self.cache.remove_node(NodeName(node.metadata.name))
+                self.profile.cache.remove_node(NodeName(node.metadata.name))
                 self.binder.note_nodes()
                 self.renewal.note()
 
-
-def _is_heartbeat(node: Node, old: Node) -> bool:
-    new, before = node.metadata, old.metadata
-    return (
-        (node.spec, node.status, new.labels) == (old.spec, old.status, before.labels)
-        # Other annotations change often, and matter to nothing here.
-        and cordoned_gpus(new.annotations) == cordoned_gpus(before.annotations)
-    )
+    def _is_heartbeat(self, node: Node, old: Node) -> bool:
+        """Whether nothing changed that is read here."""
+        new, before, reads = node.metadata, old.metadata, self.profile.framework.reads
+        return (
+            (node.spec, node.status, new.labels) == (old.spec, old.status, before.labels)
+            # Other annotations change often, and matter to nothing here but to a plugin that says so.
+            and cordoned_gpus(new.annotations) == cordoned_gpus(before.annotations)
+            and reads(node) == reads(old)
+        )

@@ -101,7 +101,7 @@ class PodEventHandler:
         ended = self.cache.assigned.find(uid)
         self.forget_waiting(uid)
         self.preempting.forget(uid)
-        self.cache.release(uid)
+        self.cache.forget(uid)
         self.claims.note_end(uid)
         if ended is not None:
             self.preempting.nominating.pod_ends(ended.node)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.metrics import Metrics
-from placer.scheduler.cache.assigned_pods import priority_of
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
+from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import Diagnosis, QueuedPodInfo
-from placer.scheduler.queue.queueing_hints import NOTHING, causes_of, largest_request
+from placer.scheduler.queue.queueing_hints import NOTHING, Cause, causes_of, largest_request
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.scheduler.reporting.pod_events import cut
 from placer.scheduler.verdicts import Explanation
@@ -134,7 +134,12 @@ class FailureHandler:
         now_s = loop_now_s()
         if pod.info is info and explained is not None:
             pod.overtaken = 0
-            diagnosis = diagnosis_of(info, explained, may_pass=self.preempting.may_pass(pod.uid))
+            diagnosis = diagnosis_of(
+                info,
+                explained,
+                self.choice.profile.framework.cause,
+                may_pass=self.preempting.may_pass(pod.uid),
+            )
             self.queue.add_unschedulable(pod.uid, self._signature(info), diagnosis, now_s)
             self.report(pod.pod, diagnosis.note, UNSCHEDULABLE)
         elif pod.overtaken < OVERTAKEN_AT_MOST:
@@ -156,19 +161,21 @@ class FailureHandler:
         learns = any(container.best_effort for container in request.demand.containers)
         expected = self.choice.decider.ledger.learned_bytes(request.owner) if learns else None
         volumes = self.choice.volume_state(info)
-        if not self.choice.cache.pod_rules.has_rules:
+        if not self.choice.profile.pod_rules.has_rules:
             return info.signature, expected, volumes
         meta = info.pod.metadata
         return info.signature, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
 
 
-def diagnosis_of(info: PodInfo, explained: Explanation, *, may_pass: bool = False) -> Diagnosis:
+def diagnosis_of(
+    info: PodInfo, explained: Explanation, cause_of: Callable[[str], Cause], *, may_pass: bool = False
+) -> Diagnosis:
     """The diagnosis that pods of one signature share, by the explanation of why one of them fits nowhere."""
     demand = info.request.demand
     may_preempt = info.pod.spec.preemptionPolicy != "Never"
     return Diagnosis(
         cut(explained.text),
-        NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand),
+        NOTHING if explained.is_of_pod else causes_of(explained.reasons, demand, cause_of),
         largest_request(demand),
         explained.reasons,
         topics=explained.topics,

@@ -1,40 +1,21 @@
 """A pod that this scheduler can place, as its decision reads it: its demand, its rules, and its signature."""
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any
 
-import msgspec
-
-from placer.core.fit import Needs, NodeRules, needs_of, rules_of
-from placer.core.owners import owner_of
-from placer.core.planning import check_supported
-from placer.core.policies import Policy, policy_named
+from placer.core.policies import Policy
 from placer.core.site import Request
-from placer.core.wishes import Wish, count_of_checks, wishes_of
-from placer.scheduler.cache.assigned_pods import priority_of
-from placer.scheduler.pods.held import refuse_unheld
-from placer.scheduler.pods.lengths import refuse_long
-from placer.scheduler.pods.unhandled import refuse_unhandled
-from placer.scheduler.topology.rules import DomainRules, domain_rules_of
-from placer.scheduler.topology.wishes import NO_WISHES, DomainWishes, domain_wishes_of
-from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
-from plimsoll.demand import PodDemand, parse_pod
-from plimsoll.ids import NodeName, PodUid
+from placer.core.wishes import Wish
+from placer.scheduler.pods.needs import Needs
+from placer.scheduler.pods.node_rules import NodeRules
+from placer.scheduler.topology.rules import DomainRules
+from placer.scheduler.topology.wishes import NO_WISHES, DomainWishes
+from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 
-CHECKS: Final = 128
-"""This many checks of a pod's own requirements take as long as all other work on a node, some 20 µs. The numbers of
-nodes in `placer.scheduler.choice` are for a pod with fewer checks. For any other pod they are smaller."""
-RULE_CHECKS: Final = 4
-"""The time that each rule about other pods takes on one node, in checks."""
-CLAIM_CHECKS: Final = 32
-"""The time that each claim takes on one node, in checks."""
-CONTAINER_CHECKS: Final = 64
-"""The time that each further container with a GPU takes on one node, in checks."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PodInfo:
     """A pod that this scheduler can place, as its decision reads it.
 
@@ -42,15 +23,17 @@ class PodInfo:
         pod: the pod as the watch showed it.
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
-        rules: its rules about its node.
+        rules: its rules about its node that other rules read too.
         domains: its rules about other pods.
         policy: the order among GPUs that fit.
-        signature: equal for pods that get the same answer: a digest of everything that their decision reads, but
-            their labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change
-            (see `NodeChoice.volume_state`).
-        weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         wishes: its wishes about its node, as far as a node alone can meet them.
         domain_wishes: its wishes about other pods.
+        filters: the plugins that have something to say about the pod, each with what it read of it
+            (`placer.scheduler.framework.Filters`); None before the first decision.
+        signature: equal for pods that get the same answer: a digest of all that their decision reads, but their
+            labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
+            `NodeChoice.volume_state`).
+        weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
     """
@@ -61,99 +44,15 @@ class PodInfo:
     rules: NodeRules
     domains: DomainRules
     policy: Policy
-    signature: bytes
-    weight: int
-    wishes: tuple[Wish, ...] = field(default=(), compare=False)
-    domain_wishes: DomainWishes = field(default=NO_WISHES, compare=False)
-    found: list[NodeName] = field(default_factory=list, compare=False)
-
-
-def understood(pod: Pod, default: Policy) -> PodInfo:
-    """Read a pod's demand.
-
-    Args:
-        pod: the pod.
-        default: the policy for a pod that names none.
-
-    Raises:
-        InputError: the pod is malformed, or uses a feature that is not handled.
-    """
-    refuse_long(pod)
-    refuse_long_annotations(pod)
-    demand = parse_pod(pod)
-    refuse_answers(pod)
-    check_supported(demand)
-    refuse_unhandled(pod)
-    named = demand.policy
-    policy = policy_named(named, f"metadata.annotations[{POLICY}]") if named else default
-    needs, rules = needs_of(pod), rules_of(pod)
-    request = Request(PodUid(pod.metadata.uid), demand, owner_of(pod), needs.amounts.get("cpu", 0))
-    domains = domain_rules_of(pod, rules)
-    domain_wishes = domain_wishes_of(pod, rules)
-    signature = _signature(pod, request, needs, rules, domains, policy)
-    about_pods = domains.count + (domain_wishes.count if domain_wishes.key else 0)
-    weight = _weight(pod, request, needs, rules, about_pods)
-    wishes = wishes_of(pod, rules.tolerations)
-    return PodInfo(pod, request, needs, rules, domains, policy, signature, weight, wishes, domain_wishes)
+    wishes: tuple[Wish, ...] = ()
+    domain_wishes: DomainWishes = NO_WISHES
+    filters: Sequence[tuple[Any, Any]] | None = None
+    signature: bytes = b""
+    weight: int = 1
+    found: list[NodeName] = field(default_factory=list)
 
 
 def same_pod(pod: Pod, old: Pod) -> bool:
     """Whether nothing changed that a decision reads. The placer's own patches of conditions do not count."""
     ours, before = pod.metadata, old.metadata
     return pod.spec == old.spec and (ours.annotations, ours.labels) == (before.annotations, before.labels)
-
-
-@dataclass(frozen=True, slots=True)
-class PodReader:
-    """Reads pods under a placer's options.
-
-    Attributes:
-        policy: the policy for pods that name none.
-        places_unheld: take pods with containers that nothing would hold to their lines, see `pods.held`.
-    """
-
-    policy: Policy
-    places_unheld: bool = False
-
-    def understood(self, pod: Pod) -> PodInfo:
-        """A pod of this scheduler as its decision reads it.
-
-        Raises:
-            InputError: the pod is malformed, uses a feature that is not handled, or nothing would hold it.
-        """
-        info = understood(pod, self.policy)
-        self.check_held(pod, info.request.demand)
-        return info
-
-    def check_held(self, pod: Pod, demand: PodDemand) -> None:
-        """Refuse a pod that nothing would hold to this demand.
-
-        Raises:
-            InputError: the message names the container, and what it lacks.
-        """
-        if not self.places_unheld:
-            refuse_unheld(pod, (one.container for one in demand.containers))
-
-
-def _signature(
-    pod: Pod, request: Request, needs: Needs, rules: NodeRules, domains: DomainRules, policy: Policy
-) -> bytes:
-    spec, demand = pod.spec, request.demand
-    affinity = spec.affinity.nodeAffinity if spec.affinity else None
-    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
-    learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
-    owner = request.owner if learns else None
-    read = (demand, owner, needs.amounts, sorted(needs.ports), policy.name, domains.key)
-    rank = (priority_of(pod), pod.spec.preemptionPolicy)  # room is held against some priorities
-    abilities = (sorted(rules.systems), rules.strict_groups, sorted(rules.features), rules.uses_volume)
-    places = (spec.nodeSelector, required, spec.tolerations, abilities)
-    return hashlib.sha256(msgspec.json.encode((read, rank, places), order="sorted")).digest()
-
-
-def _weight(pod: Pod, request: Request, needs: Needs, rules: NodeRules, about_pods: int) -> int:
-    checks = rules.selector.checks + count_of_checks(pod) + len(needs.amounts) + len(needs.ports)
-    checks += len(pod.metadata.labels or ())
-    checks += RULE_CHECKS * about_pods
-    checks += CLAIM_CHECKS * len(needs.mounts.claims)
-    further = max(0, len(request.demand.containers) - 1)
-    return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS

@@ -7,21 +7,13 @@ each rise of a node's room is an event. So the last obstacle to go always leads 
 """
 
 import enum
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from placer.core import declared_features, fit, supplemental_groups
-from placer.core.reasons import UNHEALTHY, Reason
 from placer.core.room import WHOLE_TOLERANCE_BYTES, Room
-from placer.core.standing import readiness_of
-from placer.scheduler.plugins.volumes.reasons import OF_VOLUMES
-from placer.scheduler.topology.antiaffinity import REASON as KEPT_OUT
-from placer.scheduler.topology.check import NO_DOMAIN, NOT_APART, NOT_BESIDE, SKEWED
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName
-from plimsoll.kube.models import Node
-from plimsoll.part.errors import InputError
 from plimsoll.percent import most_pct
 
 
@@ -56,60 +48,9 @@ class Cause(enum.Flag):
 
 NOTHING: Final = Cause(0)
 EVERYTHING: Final = ~NOTHING
-_SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
+SOME_GPU: Final = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
 _OF_MEMORY: Final = Cause.MEMORY | Cause.MEMORIES | Cause.PERCENTAGE
-_OF_GPUS: Final = _OF_MEMORY | _SOME_GPU | Cause.GPUS | Cause.POOL
-
-GPU_CAUSES: Final = {
-    Reason.GPU_MEMORY.value: NOTHING,  # each pod that memory can keep out has this cause in any case
-    Reason.GPU_SHARE.value: Cause.SHARE,
-    Reason.GPU_SHARERS.value: Cause.OCCUPANCY,
-    Reason.GPU_NOT_EMPTY.value: Cause.OCCUPANCY,
-    Reason.GPU_TAKEN_WHOLE.value: Cause.OCCUPANCY,
-    Reason.GPU_COUNT.value: _SOME_GPU,  # the reason of each single GPU is not given
-    Reason.GPU_NAMES.value: Cause.OCCUPANCY,
-    Reason.AFFINITY.value: Cause.LABELS,
-    Reason.ANTI_AFFINITY.value: Cause.LABELS,
-    Reason.EXCLUSION.value: Cause.LABELS,
-    Reason.EXCLUDED.value: Cause.LABELS,
-    # The reasons of the GPUs in the pool are not given.
-    Reason.ACQUIRING.value: _SOME_GPU | Cause.GPUS | Cause.POOL,
-    Reason.OUTSIDE_POOL.value: Cause.POOL,
-    Reason.GPU_MODEL.value: Cause.GPUS,
-    Reason.OWNER_MODEL.value: Cause.GPUS,
-    Reason.GPU_ID.value: Cause.GPUS,
-    Reason.MIG_ALONE.value: Cause.GPUS,
-    Reason.NO_REPORT.value: Cause.GPUS,
-    Reason.SILENT.value: Cause.GPUS,
-    Reason.CORDONED.value: Cause.GPUS,
-    f"{UNHEALTHY}…": _SOME_GPU
-    | Cause.GPUS,  # a healthy GPU could be refused for other reasons, which are not given
-}
-NODE_CAUSES: Final = {
-    fit.UNKNOWN_NODE: Cause.NODE,
-    fit.OPTED_OUT: Cause.NODE,
-    fit.UNSCHEDULABLE: Cause.NODE,
-    fit.NOT_READY: Cause.NODE,
-    fit.NODE_AFFINITY: Cause.NODE,
-    fit.OPERATING_SYSTEM: Cause.NODE,
-    supplemental_groups.REASON: Cause.NODE,
-    declared_features.REASON: Cause.NODE,
-    "node(s) had untolerated taint…": Cause.NODE,
-    fit.PORTS: Cause.RESOURCES,
-    fit.TOO_MANY_PODS: Cause.RESOURCES,
-    "Insufficient …": Cause.RESOURCES,
-}
-TOPOLOGY_CAUSES: Final = {
-    KEPT_OUT: Cause.RULES,
-    SKEWED: Cause.RULES,
-    NOT_BESIDE: Cause.RULES,
-    NOT_APART: Cause.RULES,
-    NO_DOMAIN: Cause.NODE,
-}
-VOLUME_CAUSES: Final = dict.fromkeys(OF_VOLUMES, Cause.VOLUMES)
-
-CAUSES: Final[Mapping[str, Cause]] = {**GPU_CAUSES, **NODE_CAUSES, **TOPOLOGY_CAUSES, **VOLUME_CAUSES}
-"""The causes behind each reason; a text that ends in `…` stands for all reasons that begin with it."""
+OF_GPUS: Final = _OF_MEMORY | SOME_GPU | Cause.GPUS | Cause.POOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +91,12 @@ def largest_request(demand: PodDemand) -> int:
 def any_cause(demand: PodDemand) -> Cause:
     """All causes that can keep a pod with this demand from a node."""
     if not demand.containers:
-        return EVERYTHING & ~_OF_GPUS
+        return EVERYTHING & ~OF_GPUS
     return (EVERYTHING & ~_OF_MEMORY) | _memory_of(demand)
 
 
-def causes_of(reasons: Collection[str], demand: PodDemand, known: Mapping[str, Cause] = CAUSES) -> Cause:
-    """The causes behind reasons, as `misfits` and `plan` give them.
+def causes_of(reasons: Collection[str], demand: PodDemand, cause_of: Callable[[str], Cause]) -> Cause:
+    """The causes behind reasons, as filters and `plan` give them; `cause_of` is `Framework.cause`.
 
     An unknown reason may have any cause, and so may a refusal without reasons, which means that there was no node.
     """
@@ -164,9 +105,9 @@ def causes_of(reasons: Collection[str], demand: PodDemand, known: Mapping[str, C
     causes = _memory_of(demand)  # always, because a lifted cause leads to no probe where memory is short too
     if len(demand.containers) > 1:
         # One container may move to another GPU, and leave the memory of its GPU to the next container.
-        causes |= _SOME_GPU
+        causes |= SOME_GPU
     for reason in reasons:
-        causes |= _cause(reason, known)
+        causes |= cause_of(reason)
     return causes & any_cause(demand)
 
 
@@ -177,13 +118,6 @@ def _memory_of(demand: PodDemand) -> Cause:
     if len(demand.containers) > 1 or first.gpus > 1 or first.best_effort:
         return Cause.MEMORIES
     return Cause.MEMORY if first.memory_pct is None else Cause.PERCENTAGE
-
-
-def _cause(reason: str, known: Mapping[str, Cause]) -> Cause:
-    if reason in known:
-        return known[reason]
-    begun = (text for text in known if text.endswith("…") and reason.startswith(text[:-1]))
-    return next((known[text] for text in begun), EVERYTHING)
 
 
 def best_bytes(rooms: Iterable[Room]) -> int:
@@ -200,7 +134,7 @@ def event_of_rooms(
     for uuid, room in after.items():
         old = before.get(uuid)
         if old is None or old.gpu.model != room.gpu.model:
-            return ClusterEvent(_OF_GPUS, node, best_bytes=most_bytes)
+            return ClusterEvent(OF_GPUS, node, best_bytes=most_bytes)
         if _open_bytes(room) > _open_bytes(old) or room.free_bytes > old.free_bytes:
             causes |= Cause.MEMORY | Cause.MEMORIES
             above_bytes = min(above_bytes, _open_bytes(old))
@@ -236,40 +170,3 @@ def _open_pct(room: Room) -> int:
 def _is_less_occupied(room: Room, old: Room) -> bool:
     emptied = room.unattributed_bytes <= WHOLE_TOLERANCE_BYTES < old.unattributed_bytes
     return emptied or room.sharers < old.sharers or (old.taken_whole and not room.taken_whole)
-
-
-def causes_lifted(node: Node, old: Node) -> Cause:
-    """The causes that a change of a node object may have lifted; a heartbeat lifts none."""
-    causes = NOTHING
-    repelling = {(taint.key, taint.value, taint.effect) for taint in old.spec.taints or ()}
-    kept = {(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()}
-    if (
-        node.metadata.labels != old.metadata.labels
-        or repelling - kept
-        or (old.spec.unschedulable and not node.spec.unschedulable)
-        # A pod may tolerate one way of not being ready and not the other.
-        or readiness_of(old) not in ("True", readiness_of(node))
-        or (node.status.features, node.status.declaredFeatures)
-        != (old.status.features, old.status.declaredFeatures)
-    ):
-        causes |= Cause.NODE
-    if node.metadata.labels != old.metadata.labels:
-        # The node may be in another domain, or reach a volume.
-        causes |= Cause.RULES | Cause.VOLUMES
-    if _is_larger(node, old):
-        causes |= Cause.RESOURCES
-    return causes
-
-
-def _is_larger(node: Node, old: Node) -> bool:
-    """Whether an allocatable amount rose, or differs and one of the two cannot be read."""
-    amounts, before = node.status.allocatable or {}, old.status.allocatable or {}
-    if amounts == before:
-        return False
-    try:
-        now = fit.amounts_of(amounts, "status.allocatable")
-        was = fit.amounts_of(before, "status.allocatable")
-    except InputError:
-        return True
-    # An amount that vanished counts too: the kubelet does not enforce resources that its node does not advertise.
-    return any(amount > was.get(name, 0) for name, amount in now.items()) or bool(was.keys() - now.keys())

@@ -157,8 +157,8 @@ class Results:
             "another placer bound a pod that waited here, so both may promise the same room",
             pod=pod.full_name,
             node=pod.spec.nodeName,
-            remedy="give all placers of the cluster the same PLIMSOLL_LEASE_NAME and PLIMSOLL_LEASE_NAMESPACE; "
-            "`plimsoll doctor` names the other Lease",
+            remedy="give all placers of the cluster the same PLIMSOLL_LEASE_NAMESPACE; `plimsoll doctor` names the "
+            "other Lease",
         )
 
     def refused(self, pod: Pod, note: str, reason: str = UNSCHEDULABLE) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from placer.core.fit import Offer
+from placer.core.selector import LabelledNode
 from placer.scheduler.topology.rules import NodeFilter
 from placer.scheduler.topology.selectors import LabelsOf, Member, Selection
 from plimsoll.ids import NodeName
@@ -128,7 +128,7 @@ class Partition:
     unread: list[NodeName] = field(default_factory=list)
     serial: int = 0
 
-    def place(self, node: NodeName, offer: Offer | None) -> None:
+    def place(self, node: NodeName, offer: LabelledNode | None) -> None:
         """Read a node; None for a node that does not exist."""
         before = self.domains.get(node)
         counts = offer is not None and self.filter.admits(offer)

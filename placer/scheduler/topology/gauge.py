@@ -19,7 +19,7 @@ from itertools import chain, islice
 from math import log
 from typing import Final, TypeVar
 
-from placer.core.fit import Offer
+from placer.core.selector import LabelledNode
 from placer.core.wishes import Wish
 from placer.scheduler.topology.counts import Tallied, Tally
 from placer.scheduler.topology.wishes import DomainWishes
@@ -80,7 +80,7 @@ class Gauge(Tallied[DomainWishes]):
                 found[node] = None
         return list(islice(found, most))
 
-    def _evenness(self) -> Callable[[Offer], float]:
+    def _evenness(self) -> Callable[[LabelledNode], float]:
         """kube-scheduler's `PodTopologySpread`: domains with fewer pods are better; a node without a key is worst."""
         parts = []
         lowest = highest = 0.0
@@ -90,7 +90,7 @@ class Gauge(Tallied[DomainWishes]):
             lowest += tally.least() * weight + skew
             highest += tally.most() * weight + skew
 
-        def met_by(offer: Offer) -> float:
+        def met_by(offer: LabelledNode) -> float:
             labels = _labels(offer)
             score = 0.0
             for key, counts, weight, skew in parts:
@@ -102,7 +102,7 @@ class Gauge(Tallied[DomainWishes]):
 
         return met_by
 
-    def _nearness(self) -> Callable[[Offer], float]:
+    def _nearness(self) -> Callable[[LabelledNode], float]:
         """kube-scheduler's `InterPodAffinity`: each pod in the node's domain counts by the weight of its term."""
         tallies = self.tallies[len(self.rules.spreads) :]
         parts = []
@@ -112,7 +112,7 @@ class Gauge(Tallied[DomainWishes]):
             ends = (one.weight * tally.least(), one.weight * tally.most())
             worst, best = worst + min(ends), best + max(ends)
 
-        def met_by(offer: Offer) -> float:
+        def met_by(offer: LabelledNode) -> float:
             labels = _labels(offer)
             score = 0
             for key, counts, weight in parts:
@@ -152,5 +152,5 @@ def _window(things: Collection[T], most: int, start: int) -> Iterator[T]:
     return islice(chain(first, things), min(most, len(things)))
 
 
-def _labels(offer: Offer) -> Mapping[str, str]:
+def _labels(offer: LabelledNode) -> Mapping[str, str]:
     return offer.node.metadata.labels or {}

@@ -8,7 +8,7 @@ are too many rules, those that were used longest ago are forgotten first, and an
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final
 
-from placer.core.fit import Offer
+from placer.core.selector import LabelledNode
 from placer.scheduler.topology.check import Shifts, TalliedRules
 from placer.scheduler.topology.counts import Crowd, Headcount, Partition, Pulse, Tally
 from placer.scheduler.topology.gauge import Gauge
@@ -40,7 +40,7 @@ class DomainIndex:
 
     def __init__(
         self,
-        nodes: Mapping[NodeName, Offer],
+        nodes: Mapping[NodeName, LabelledNode],
         on_open: Callable[[Collection[Hashable]], None],
     ) -> None:
         """An empty index.

@@ -10,8 +10,9 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from placer.core.fit import NodeRules, Offer, Tolerations
-from placer.core.selector import Selector
+from placer.core.selector import LabelledNode, Selector
+from placer.core.tolerations import Tolerations
+from placer.scheduler.pods.node_rules import NodeRules
 from placer.scheduler.topology.selectors import (
     OPERATORS,
     Member,
@@ -79,7 +80,7 @@ class NodeFilter:
     _selector: Selector | None = field(default=None, compare=False)
     _tolerations: Tolerations | None = field(default=None, compare=False)
 
-    def admits(self, offer: Offer) -> bool:
+    def admits(self, offer: LabelledNode) -> bool:
         """Whether pods on this node count, and its domain is one of the rule's."""
         labels = offer.node.metadata.labels or {}
         if not labels.keys() >= self.keys:

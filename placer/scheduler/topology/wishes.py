@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from placer.core.fit import NodeRules
+from placer.scheduler.pods.node_rules import NodeRules
 from placer.scheduler.topology.rules import (
     MOST_REQUIREMENTS,
     SCHEDULE_ANYWAY,

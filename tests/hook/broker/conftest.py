@@ -20,6 +20,7 @@ from plimsoll.broker.pages import Counts, Limits
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Acknowledge, ContainerLines, Line, Register, Subscribe
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
+from tests.constants import start_of
 from tests.servers.waiting import PATIENCE_S
 
 GIB: Final = 1 << 30
@@ -108,6 +109,17 @@ class Process:
         await self._process.wait()
 
 
+CONSTANTS: Final = {
+    "audit_s": "hook.broker.app.AUDIT_S={}",
+    "cgroup_root": "hook.broker.app.CGROUPS=Path({!r})",
+    "hook_library": "hook.broker.app.HOOK_LIBRARY=Path({!r})",
+    "shares": "hook.broker.app.SHARES=ShareSettings({})",
+    "volume_wait_s": "hook.broker.csi.service.VOLUME_WAIT_S={}",
+    "wait_remind_s": "hook.broker.app.REMIND_S={}",
+}
+"""Constants that tests change, see `start_of`."""
+
+
 class Broker:
     """A broker process over one root directory, and a client of it."""
 
@@ -122,7 +134,7 @@ class Broker:
 
         Args:
             root: its directory.
-            settings: its settings, by their names without the prefix.
+            settings: its settings, by their names without the prefix, or `CONSTANTS`.
             node: the environment by which it finds a driver; without it the broker has none.
             wrapper: a command that becomes the broker, such as `nsenter`.
         """
@@ -142,13 +154,11 @@ class Broker:
 
     async def launch(self, **settings: str) -> None:
         """Start the broker."""
-        given = {
-            f"PLIMSOLL_BROKER_{name.upper()}": value for name, value in (self._settings | settings).items()
-        }
+        arguments, given = start_of("hook.broker", "PLIMSOLL_BROKER_", self._settings | settings, CONSTANTS)
         environment = os.environ | self._node | given | {"PLIMSOLL_BROKER_ROOT": str(self.root)}
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self.wrapper, sys.executable, "-m", "hook.broker", env=environment, stderr=log
+                *self.wrapper, sys.executable, *arguments, env=environment, stderr=log
             )
 
     @property

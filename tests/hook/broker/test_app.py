@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hook.broker import app
 from hook.broker.app import run
 from hook.broker.settings import PREFIX, Settings
 from plimsoll.part.errors import InputError
@@ -34,9 +35,10 @@ async def _running(settings: Settings) -> AsyncIterator[None]:
             await task
 
 
-async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path) -> None:
+async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Registration, greeting, work, description, audit, death, restart and removal do not block the loop."""
-    settings = Settings(root=str(tmp_path / "root"), audit_s=0.05, metrics_port=0)
+    settings = Settings(root=str(tmp_path / "root"), metrics_port=0)
+    monkeypatch.setattr(app, "AUDIT_S", 0.05)
     outside = Broker(tmp_path / "root", {})  # for its directories and client; not started
     try:
         async with _running(settings):
@@ -63,35 +65,13 @@ async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("AUDIT_S", "0"), ("AUDIT_S", "soon"), ("JOURNAL_MAX", "3"), ("METRICS_PORT", "70000")],
+    [("WAIT_LONGEST_S", "0"), ("WAIT_LONGEST_S", "soon"), ("METRICS_PORT", "70000")],
 )
 def test_a_setting_that_cannot_work_is_refused(name: str, value: str) -> None:
     """The refusal names the variable and its value."""
     with pytest.raises(InputError) as refused:
         load(Settings, {PREFIX + name: value}, PREFIX)
     assert str(refused.value).startswith(f"PLIMSOLL_BROKER_{name}: {value!r}")
-
-
-@pytest.mark.parametrize("name", ["SHARE_TICK_MS", "SHARE_QUANTUM_MS", "SHARE_SLICE_MS", "SHARE_UNMET_S"])
-def test_a_share_setting_that_cannot_work_is_refused(name: str) -> None:
-    """A share setting of 0 is refused with its variable and value."""
-    with pytest.raises(InputError, match=f"PLIMSOLL_BROKER_{name}: '0'"):
-        load(Settings, {PREFIX + name: "0"}, PREFIX)
-
-
-async def test_less_work_ahead_than_a_tick_is_refused(tmp_path: Path) -> None:
-    """A broker whose run-ahead is shorter than its tick does not start, and names the settings to change."""
-    settings = Settings(root=str(tmp_path / "root"), share_ahead_ms=3)
-    with pytest.raises(
-        InputError, match=r"PLIMSOLL_BROKER_SHARE_AHEAD_MS: 3.*SHARE_TICK_MS .* give at least 5, or"
-    ):
-        await run(settings, asyncio.Event())
-
-
-def test_more_work_ahead_beside_others_than_alone_is_refused() -> None:
-    """The refusal names both settings."""
-    with pytest.raises(InputError, match=r"SHARE_ALONE_MS: 100.* is less than .*SHARE_AHEAD_MS .200"):
-        Settings(share_ahead_ms=200).shares()
 
 
 async def test_a_root_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

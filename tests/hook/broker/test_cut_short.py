@@ -12,7 +12,7 @@ from hook.broker.bounded_log import BoundedLog
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
 from hook.broker.core.node import Node
-from hook.broker.core.registration.checks import RECORD_NAME
+from hook.broker.core.registration import RECORD_NAME
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
@@ -27,7 +27,9 @@ def register(root: Path) -> None:
     """Lay a pod out, as a broker does."""
     node = Node(Journal((), 100), (), "boot")
     disk = BrokerFiles(SharedFiles(root), JournalFile(root), ContextsFile(root, ""))
-    FileWork(node, disk, GateConstants(1, 1, 1), BoundedLog()).carry_out(node.handle(registration(), 0.0))
+    FileWork(node.pods, disk, GateConstants(1, 1, 1), BoundedLog()).carry_out(
+        node.handle(registration(), 0.0)
+    )
 
 
 def remove(root: Path) -> None:

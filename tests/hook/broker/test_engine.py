@@ -18,8 +18,9 @@ from hook.broker.core.memory.arbiter import MemoryArbiter
 from hook.broker.core.memory.policies import wait_policy
 from hook.broker.core.memory.requests import Overcommit
 from hook.broker.core.node import Node
+from hook.broker.core.shares.settings import ShareSettings
 from hook.broker.driver_lines import DriverLines
-from hook.broker.engine import ContainerBounds, Engine, NotCarriedOutError
+from hook.broker.engine import Engine, NotCarriedOutError
 from hook.broker.files.contexts import ContextsFile
 from hook.broker.files.journal import JournalFile
 from hook.broker.files.shared import SharedFiles
@@ -84,7 +85,7 @@ class Bench:
 
         self.driver = DriverThread()
         lines = DriverLines(self.node, self.driver, root, "preload")
-        self.engine = Engine(self.node, disk, self.thread, start_task, ContainerBounds(16), lines)
+        self.engine = Engine(self.node, disk, self.thread, start_task, ShareSettings(), lines)
 
 
 @pytest.fixture(name="bench")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.core.audit.absences import Absences
+from hook.broker.core.audit.measuring import Absences
 from hook.broker.core.ids import ContainerKey, Process
 from hook.broker.core.instructions import VacateSlots
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE

@@ -6,8 +6,7 @@ import time
 import msgspec
 import pytest
 
-from hook.broker.core.audit.audit import UNHOOKED_NS
-from hook.broker.core.audit.overheads import RUN
+from hook.broker.core.audit.audit import RUN, UNHOOKED_NS
 from hook.broker.files.contexts import ContextsFile, driver_version
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured, MeasuredGpu, MeasuredProcess

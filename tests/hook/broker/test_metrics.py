@@ -12,8 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from hook.broker.core.audit.audit import UNHOOKED_NS
-from hook.broker.core.audit.overheads import RUN
+from hook.broker.core.audit.audit import RUN, UNHOOKED_NS
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, Register
 from plimsoll.ids import PodUid

@@ -1,4 +1,4 @@
-"""A program that launches kernels of known length, along every path, under a gate that the test writes."""
+"""A program that launches kernels of known length under a gate that the test writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """Programs that hand memory to each other."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from tests.hook.lib.container import Container
 from tests.hook.lib.program import MIB, Node
 from tests.hook.lib.script import Script
 
+Agree = Callable[[int], None]
 SHARING = "from tests.programs.sharing import *"
 
 
@@ -19,6 +20,6 @@ def sharing(node: Node, container: Container, root: Path) -> Iterator[Script]:
         yield script
 
 
-def agree(script: Script, node: Node, container: Container, mib: int) -> None:
+def assert_agree(script: Script, node: Node, container: Container, mib: int) -> None:
     """The word and the emulator's own book say this."""
     assert container.used_bytes() == node.held_bytes({script.pid}) == mib * MIB

@@ -1,17 +1,17 @@
 """Behind a blocked stream nothing executes and nothing is charged, and launches stand until the gate opens."""
 
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from time import sleep
 
 import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
-from tests.hook.lib.container import Container
-from tests.hook.lib.gate import GateWriter, beating, until
-from tests.hook.lib.launcher import Launcher, launching
-from tests.hook.lib.program import SUCCESS, Node
+from tests.hook.lib.gate import GateWriter, until
+from tests.hook.lib.launcher import Launcher
+from tests.hook.lib.program import SUCCESS
+
+USED = ("blockers", "steps")
+
 
 MS = 1_000_000
 BLOCKED_S = 0.2
@@ -21,20 +21,6 @@ SEEN_S = 0.15
 ROUNDS = 3
 KINDS = ("function", "callback", "value", "old value", "batch", "event")
 SWINGS = 10
-
-
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
-
-
-@pytest.fixture(name="launcher")
-def _launcher(node: Node, container: Container, gate: GateWriter, tmp_path: Path) -> Iterator[Launcher]:
-    with beating(gate), launching(node, container, tmp_path) as launcher:
-        launcher.use("blockers")
-        launcher.use("steps")
-        yield launcher
-        launcher.kill()  # where a test fails, its threads may never come back
 
 
 def test_every_blocker_has_a_case(launcher: Launcher) -> None:

@@ -56,23 +56,6 @@ def test_a_request_that_cannot_fit_refuses_no_other(books: Path) -> None:
     assert _run(books, "hopeless", "1000") == [0]
 
 
-def test_what_is_granted_never_passes_the_line(books: Path) -> None:
-    """For any sizes that several processes take and free at once, the granted sum stays within the line."""
-    (most,) = _run(books, "line", "5000")
-    assert 0 < most <= 1000
-
-
-def test_of_two_that_want_all_exactly_one_gets_it(books: Path) -> None:
-    """Two reservations of which one fits, begun at the same instant, never both fail and never both stand."""
-    assert _run(books, "both", "500") == [500]
-
-
-def test_a_line_that_sinks_holds_from_the_moment_it_is_audited(books: Path) -> None:
-    """After the line was lowered and the words were summed, no process comes to hold more than line or sum."""
-    (above,) = _run(books, "sink", "300")
-    assert above > 0  # the race was there to be lost
-
-
 def test_a_dead_ones_word_is_left_out_and_its_successors_is_not(books: Path) -> None:
     """A dead process's word, attempts included, no longer counts. The next process in its slot counts in full."""
     _run(books, "dead")

@@ -1,24 +1,16 @@
 """Contexts that come and go otherwise than by a retain or a create are followed, with their memory."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from tests.hook.lib.container import Container, Line
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
+USED = ("green",)
+
+
 GREEN_MIB = 8
 """The bytes of a green context itself on the emulator. No call shows them, so no word counts them."""
-
-
-@pytest.fixture(name="script")
-def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
-    with Script(node, container.environment, tmp_path) as script:
-        script.use("green")
-        yield script
 
 
 def test_a_green_context_brings_the_primary_one_and_takes_it_along(

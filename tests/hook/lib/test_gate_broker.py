@@ -17,14 +17,12 @@ from tests.hook.lib.gate import AHEAD_US, GateWriter, beating, until
 from tests.hook.lib.launcher import Launcher, launching
 from tests.hook.lib.program import MIB, SUCCESS, Node
 
+GATE = GATE_SHUT
+
+
 SHORT_S = 0.3
 LIMIT_PCT = 20
 LOST = "not enforced until it is back"
-
-
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_SHUT)
 
 
 @pytest.fixture(name="launcher")

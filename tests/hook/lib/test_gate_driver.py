@@ -17,11 +17,6 @@ from tests.hook.lib.script import Script
 SECOND = 1_000_000_000
 
 
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
-
-
 def test_a_release_that_was_not_the_last_hides_nothing(launcher: Launcher) -> None:
     """If another holder retains a released primary context, its work before and after the release is metered."""
     launcher.do(f"""

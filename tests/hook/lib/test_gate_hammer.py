@@ -13,6 +13,9 @@ from tests.hook.lib.container import Container, Line
 from tests.hook.lib.gate import GateWriter, until
 from tests.hook.lib.program import MIB, Node
 
+GATE = GATE_SHUT
+
+
 SECONDS = 8
 THREADS = 6
 STATES = (GATE_OPEN, GATE_METERED, GATE_SHUT)
@@ -27,11 +30,6 @@ def _node(tmp_path: Path) -> Node:
 @pytest.fixture(name="lines")
 def _lines(node: Node) -> list[Line]:
     return [Line(node.uuids[0], 1024 * MIB, 16 * MIB)]
-
-
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_SHUT)
 
 
 @pytest.fixture(name="swinging")

@@ -16,18 +16,16 @@ ROUNDS = 50
 LONG_MS = 20  # an end is dated when it is seen; next to this, a machine's delays are short
 
 
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
-
-
 def test_a_thread_that_is_cancelled_at_the_gate(node: Node, container: Container, gate: GateWriter) -> None:
     """A cancelled thread leaves the gate with its launch done and no lock kept; the next launch stands and goes.
 
     Its library's own thread starts beside thread-local data that are larger than the stack it asks for.
     """
     gate.set(GATE_SHUT)
-    with beating(gate), node.run(compiled("cancelled_waiter"), container.environment) as waiter:
+    with (
+        beating(gate),
+        node.run(compiled("at_gate"), container.environment, arguments=("cancelled",)) as waiter,
+    ):
         until(lambda: container.counts().works[0].gpus[0].standing == 1)
         gate.set(GATE_METERED)
         assert waiter.answer() == ["ended", "1"]
@@ -41,7 +39,10 @@ def test_a_child_that_is_forked_beside_launches_gets_cudas_error(
     node: Node, container: Container, gate: GateWriter
 ) -> None:
     """`cuInit` returns in a forked child also if a thread of the parent held the driver's lock at the fork."""
-    with beating(gate), node.run(compiled("forking_launcher"), container.environment) as launcher:
+    with (
+        beating(gate),
+        node.run(compiled("at_gate"), container.environment, arguments=("beside",)) as launcher,
+    ):
         assert launcher.answer() == ["wrong", "0"]
         assert launcher.end() == 0
 
@@ -64,7 +65,10 @@ def test_a_handler_that_jumps_out_of_a_standing_launch(
 ) -> None:
     """A thread whose signal handler left a standing launch by `siglongjmp` is held to its line as before."""
     gate.set(GATE_SHUT)
-    with beating(gate), node.run(compiled("jumping_launcher"), container.environment) as launcher:
+    with (
+        beating(gate),
+        node.run(compiled("at_gate"), container.environment, arguments=("jumping",)) as launcher,
+    ):
         until(lambda: container.counts().works[0].gpus[0].standing == 1)
         os.kill(launcher.pid, signal.SIGALRM)
         assert launcher.answer() == ["alloc", str(OUT_OF_MEMORY)]

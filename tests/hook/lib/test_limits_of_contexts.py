@@ -1,23 +1,16 @@
 """The heap of device-side malloc and the buffer of device-side printf are held to the line."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.hook.lib.container import Container
 from tests.hook.lib.program import MIB, OUT_OF_MEMORY, SUCCESS, Node
 from tests.hook.lib.script import Script
 
+USED = ("limits",)
+
+
 STACK, PRINTF, HEAP = 0, 1, 2
 CONTEXT_MIB = 64
-
-
-@pytest.fixture(name="script")
-def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
-    with Script(node, container.environment, tmp_path) as script:
-        script.use("limits")
-        yield script
 
 
 @pytest.mark.parametrize("limit", [PRINTF, HEAP])

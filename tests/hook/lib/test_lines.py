@@ -63,15 +63,6 @@ def test_refusal_leaves_the_neighbour_alone(
         assert neighbour.used_bytes() == 320 * MIB
 
 
-def test_refused_memory_is_not_taken(program: Program, node: Node, container: Container) -> None:
-    """After a refusal neither the emulator's book nor `counts` has a byte more."""
-    before = node.held_bytes({program.pid})
-    assert program.alloc(1024)[0] == OUT_OF_MEMORY
-    assert node.held_bytes({program.pid}) == before
-    assert container.used_bytes() == 64 * MIB
-    assert int(container.counts().slots[0].denied_count) == 1
-
-
 def test_counts_agree_with_the_driver_over_every_path(
     program: Program, node: Node, container: Container, lines: list[Line]
 ) -> None:

@@ -14,41 +14,6 @@ HOOK, DRIVER = LIBRARY.name, "libcuda.so.1"
 PER_THREAD = 2  # CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 
 
-@pytest.mark.parametrize(
-    ("symbol", "version", "flags", "variant"),
-    [
-        ("cuMemAlloc", 12000, 0, "cuMemAlloc_v2"),
-        ("cuMemAlloc", 3020, 0, "cuMemAlloc_v2"),
-        ("cuMemFree", 12080, 0, "cuMemFree_v2"),
-        ("cuMemAllocAsync", 12000, 0, "cuMemAllocAsync"),
-        ("cuMemAllocAsync", 12000, PER_THREAD, "cuMemAllocAsync_ptsz"),
-        ("cuMemFreeAsync", 12000, PER_THREAD, "cuMemFreeAsync_ptsz"),
-        ("cuMemAllocFromPoolAsync", 12000, PER_THREAD, "cuMemAllocFromPoolAsync_ptsz"),
-        ("cuMemAlloc", 12000, PER_THREAD, "cuMemAlloc_v2"),
-        ("cuGetProcAddress", 11030, 0, "cuGetProcAddress"),
-        ("cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"),
-        ("cuDevicePrimaryCtxRelease", 11000, 0, "cuDevicePrimaryCtxRelease_v2"),
-        ("cuCtxCreate", 3020, 0, "cuCtxCreate_v2"),
-        ("cuMemGetInfo", 12000, 0, "cuMemGetInfo_v2"),
-    ],
-)
-@pytest.mark.parametrize("route", ["proc", "proc_v1"])
-def test_the_drivers_look_up_hands_out_the_variant_it_chose(
-    program: Program, route: str, symbol: str, version: int, flags: int, variant: str
-) -> None:
-    """The hook stands for exactly the function that the driver chooses by version and flags."""
-    assert program.words(f"{route} {symbol} {version} {flags}") == [HOOK, variant]
-
-
-@pytest.mark.parametrize("route", ["proc", "proc_v1"])
-def test_the_drivers_look_up_passes_on_what_is_not_hooked(program: Program, route: str) -> None:
-    """Functions without a hook come from the driver, and those that a version lacks are not found."""
-    assert program.words(f"{route} cuDeviceGetCount 12000 0")[0] == DRIVER
-    assert program.words(f"{route} cuMemcpyHtoDAsync 12000 {PER_THREAD}")[0] == DRIVER
-    assert program.words(f"{route} cuNoSuchFunction 12000 0") == ["none", "none"]
-    assert program.words(f"{route} cuMemAllocAsync 3020 0") == ["none", "none"]
-
-
 def test_every_name_of_the_table_is_answered_by_its_hook(program: Program) -> None:
     """Dlsym on the opened driver finds the wrapper of every exported hook that the driver has."""
     cuda = [name for name in read_library(LIBRARY).defined if name.startswith("cu")]

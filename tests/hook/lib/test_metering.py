@@ -7,7 +7,7 @@ import pytest
 
 from plimsoll.broker.pages import GATE_METERED, GATE_OPEN, GATE_SHUT
 from tests.hook.lib.conftest import CONTEXT_MIB
-from tests.hook.lib.container import Container, Line
+from tests.hook.lib.container import Line
 from tests.hook.lib.gate import GateWriter, until
 from tests.hook.lib.launcher import Launcher
 from tests.hook.lib.program import MIB, SUCCESS, Node
@@ -24,11 +24,6 @@ ROUNDS = 6
 def _lines(node: Node) -> list[Line]:
     """Room for more than twenty contexts."""
     return [Line(uuid, 1920 * MIB, CONTEXT_MIB * MIB) for uuid in node.uuids]
-
-
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
 
 
 def _both_ns(launcher: Launcher, gpus: range) -> tuple[int, int]:

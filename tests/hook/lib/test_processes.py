@@ -35,21 +35,6 @@ def test_the_line_is_the_containers(program: Program, node: Node, asker: Path, c
         assert container.used_bytes() == 256 * MIB
 
 
-def test_each_process_writes_its_own_slot(
-    program: Program, node: Node, asker: Path, container: Container
-) -> None:
-    """A slot has its owner's pid and the memory of that process."""
-    with node.run(asker, container.environment) as other:
-        other.start()
-        assert other.alloc(50)[0] == SUCCESS
-        counts = container.counts()
-        mine, theirs = container.slot_of(program.pid), container.slot_of(other.pid)
-        assert mine != theirs
-        assert counts.slots_touched == 2
-        assert int(counts.slots[mine].used_bytes[0]) == 64 * MIB
-        assert int(counts.slots[theirs].used_bytes[0]) == 114 * MIB
-
-
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_the_words_of_the_dead_stand_until_the_broker_clears_them(
     program: Program, node: Node, asker: Path, container: Container, *, is_killed: bool
@@ -102,30 +87,6 @@ def test_a_full_table_is_waited_for(node: Node, asker: Path, container: Containe
         assert container.slot_of(program.pid) == 7
 
 
-def test_hammering_processes_never_pass_the_line(
-    node: Node, asker: Path, container: Container, lines: list[Line]
-) -> None:
-    """For any calls of two processes at once the book stays within the line, and both progress."""
-    container.write(limits_of([Line(line.uuid, 256 * MIB, 64 * MIB) for line in lines]))
-    with (
-        node.run(asker, container.environment) as first,
-        node.run(asker, container.environment) as second,
-    ):
-        first.start()
-        second.start()
-        most = 0
-        for program in (first, second):
-            program.tell(f"hammer 150000 {100 * MIB}")
-        for _ in range(50):
-            most = max(most, node.held_bytes({first.pid, second.pid}))
-        made = [int(program.answer()[0]) for program in (first, second)]
-        assert 128 * MIB < most <= 256 * MIB
-        assert min(made) > 0
-        peaks = [process["peak_bytes"] for process in node.book()["gpus"][0]["processes"]]
-        assert max(peaks) == 164 * MIB
-        assert container.used_bytes() == 128 * MIB
-
-
 def test_of_two_that_ask_at_once_for_what_one_can_have_one_gets_it(
     node: Node, container: Container, lines: list[Line]
 ) -> None:
@@ -160,13 +121,6 @@ def test_each_gpu_has_a_line_of_its_own(
         assert second.alloc(64)[0] == first.alloc(64, "cuMemCreate", "1")[0] == SUCCESS
         assert second.alloc(2)[0] == first.alloc(2, "cuMemCreate", "1")[0] == OUT_OF_MEMORY
         assert (container.used_bytes(0), container.used_bytes(1)) == (320 * MIB, 192 * MIB)
-
-
-def test_threads_of_one_process_share_its_word(program: Program, container: Container) -> None:
-    """Threads that allocate and free at once leave the count exact."""
-    made = program.ask(f"threads 8 3000 {20 * MIB}")
-    assert made[0] > 0
-    assert container.used_bytes() == 64 * MIB
 
 
 def test_a_child_forked_before_cuda_claims_its_own_slot(

@@ -10,7 +10,7 @@ from plimsoll.broker.pages import FLAG_WHOLE_GPUS, KIND_UNKNOWN
 from tests.emulator.functions import functions_of
 from tests.hook.lib.container import Container, Line, limits_of
 from tests.hook.lib.launches import another_driver
-from tests.hook.lib.lookups import HEADERS, answers, run
+from tests.hook.lib.lookups import HEADERS, answers
 from tests.hook.lib.program import LIBRARY, NOT_READY, OUT_OF_MEMORY, SUCCESS, Node
 
 NEWER = "newer_allocator"
@@ -57,14 +57,6 @@ def test_every_variant_is_found_by_name(
     wrapped = [answer for answer in plain if answer.file == LIBRARY.name]
     assert len(wrapped) > 1000
     assert [answer for answer in found if answer.file == LIBRARY.name] == wrapped
-
-
-def test_every_pointer_that_allocates_is_held_to_the_line(nameless: Node, container: Container) -> None:
-    """512 MiB fit the card and not the line, and 1 MiB fits both, for pointers of every version and stream."""
-    environment = nameless.environment(container.environment)
-    rows = [line.split() for line in run(environment, "allocate", "512")]
-    assert len(rows) > 15
-    assert {tuple(row[3:]) for row in rows} == {(str(OUT_OF_MEMORY), str(SUCCESS))}
 
 
 def test_a_driver_that_hands_out_an_unknown_allocator_gives_no_gpu(

@@ -23,11 +23,6 @@ WARM_NS = 500 * MS
 MOST_NS = {GATE_METERED: AHEAD_US * US, GATE_OPEN: ALONE_US * US}
 
 
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
-
-
 def _left_ns(launcher: Launcher, gate: GateWriter, state: int) -> int:
     """Let the program work, then shut its gate: for how long its queue goes on to execute."""
     gate.set(state)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.broker.core.audit.overheads import RUN
+from hook.broker.core.audit.audit import RUN
 from plimsoll.broker.pages import COUNTS_DIR_VARIABLE, LIMITS_DIR_VARIABLE
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess, Register
 from plimsoll.ids import GpuUuid, PodUid

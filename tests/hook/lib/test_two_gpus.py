@@ -1,13 +1,13 @@
 """With two GPUs in one container memory is charged where it lies, and freed there."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.hook.lib.container import Container
 from tests.hook.lib.program import MIB, Node
 from tests.hook.lib.script import Script
+
+USED = ("graphs", "two_gpus")
+
 
 WITH_CONTEXT = {
     "alloc": ("made = make('cuMemAlloc_v2', SIZE(64 * MIB))", "must('cuMemFree_v2', made)"),
@@ -53,14 +53,6 @@ ELSEWHERE = {
     ),
 }
 """Where something else names the GPU, whatever context is current."""
-
-
-@pytest.fixture(name="script")
-def _script(node: Node, container: Container, tmp_path: Path) -> Iterator[Script]:
-    with Script(node, container.environment, tmp_path) as script:
-        script.use("graphs")
-        script.use("two_gpus")
-        yield script
 
 
 def _held(script: Script, node: Node, container: Container) -> list[int]:

@@ -22,11 +22,6 @@ WORDS = tuple(name for name, _ in Work._fields_)
 LAST = WORDS.index("begun")
 
 
-@pytest.fixture(name="gate")
-def _gate(container: Container) -> GateWriter:
-    return GateWriter(container, GATE_METERED)
-
-
 class Page:
     """The words of one slot as they stand, read upwards through memory as readers must."""
 

@@ -215,7 +215,7 @@ async def test_a_stream_ends_once_its_token_is_withdrawn(file: Path, monkeypatch
         ({"HTTP_AUTH": "token", "HTTP_TOKEN_FILE": "/nonexistent"}, "cannot be read"),
         ({"HTTP_AUTH": "yes"}, "PLIMSOLL_HTTP_AUTH: 'yes' is refused"),
         ({"HTTP_TOKEN_FILE": "/x"}, "would protect nothing"),
-        ({"HTTP_AUTH": "kubernetes", "KUBERNETES": "off"}, "needs a cluster"),
+        ({"HTTP_AUTH": "kubernetes", "LOCAL_NODES": "/nodes.json"}, "needs a cluster"),
     ],
 )
 def test_settings_that_would_protect_nothing_are_refused(variables: dict[str, str], problem: str) -> None:

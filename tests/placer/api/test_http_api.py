@@ -17,11 +17,11 @@ from placer.core.ledger import Ledger
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.live import snapshot
-from plimsoll.cli.pods import lines_of
 from plimsoll.placer_api.explain import Explained, PodState
 from plimsoll.placer_api.http import GPUS_PATH, NODES_PATH, GpuPage, NodePage, Problem, State
+from plimsoll_cli.demo.servers import EmbeddedServer
+from plimsoll_cli.live import snapshot
+from plimsoll_cli.pods import lines_of
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.local.world import REPOSITORY, idle_report

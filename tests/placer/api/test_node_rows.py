@@ -12,7 +12,6 @@ from placer.api.node_rows import TOGETHER, NodeRows, RowFilter
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies import POLICIES
-from placer.core.score import Formula
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
@@ -81,7 +80,7 @@ async def test_a_row_is_encoded_again_only_after_a_change() -> None:
 
 async def test_a_page_encodes_its_own_rows_only() -> None:
     """The first page of 1000 nodes costs as many rows as it has, and one to know that there are more."""
-    rows = NodeRows(many(1000), Formula.PROSE)
+    rows = NodeRows(many(1000))
     page = await rows.nodes(RowFilter(), "", 10)
     assert (len(page.rows), rows.encoded) == (10, 11)
     page = await rows.nodes(RowFilter(), page.more, 10)
@@ -99,7 +98,7 @@ async def test_readers_let_other_tasks_run() -> None:
         await read(reader)
     assert pieces.most <= TOGETHER
     assert pieces.turns >= 2 * 600 / TOGETHER
-    rows = NodeRows(many(600), Formula.PROSE)
+    rows = NodeRows(many(600))
     for reading in (rows.nodes, rows.gpus):
         pieces = Pieces(rows)
         async with pieces.watched():
@@ -112,7 +111,7 @@ async def test_the_search_for_a_rare_model_lets_other_tasks_run() -> None:
     decider = many(3000)
     rare = msgspec.structs.replace(gpu("GPU-rare"), model="NVIDIA H100")
     decider.reports.apply(report("n02999", 2, gpus=(rare,)))
-    rows = NodeRows(decider, Formula.PROSE)
+    rows = NodeRows(decider)
     pieces = Pieces(rows)
     async with pieces.watched():
         page = await rows.gpus(RowFilter(model="NVIDIA H100"), "", 10)
@@ -125,7 +124,7 @@ async def test_the_search_for_a_rare_model_lets_other_tasks_run() -> None:
 
 async def test_one_node_is_found_by_its_name() -> None:
     """The filter by node finds one node and its GPUs, and an unknown node nothing; also on a later page."""
-    rows = NodeRows(many(50), Formula.PROSE)
+    rows = NodeRows(many(50))
     assert len((await rows.nodes(RowFilter(node="n00007"), "", 10)).rows) == 1
     first = await rows.gpus(RowFilter(node="n00007"), "", 1)
     assert first.more == "n00007/GPU-7-0"
@@ -139,7 +138,7 @@ async def test_one_node_is_found_by_its_name() -> None:
 async def test_rows_follow_what_decisions_read() -> None:
     """A booking, its end, silence and a forgotten node show at once."""
     decider = many(3)
-    rows = NodeRows(decider, Formula.PROSE)
+    rows = NodeRows(decider)
 
     async def node(name: str) -> NodeRow:
         return msgspec.json.decode((await rows.nodes(RowFilter(node=name), "", 1)).rows[0], type=NodeRow)
@@ -164,7 +163,7 @@ changes = st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=20)
 async def test_pages_survive_changes(before: set[int], changed: list[tuple[bool, int]], limit: int) -> None:
     """Whatever comes and goes between two pages, each node that stays is seen once, in order."""
     decider = deciding(*(report(f"n{i:02}") for i in before))
-    rows = NodeRows(decider, Formula.PROSE)
+    rows = NodeRows(decider)
     stayed, seen, after, seqs = {f"n{i:02}" for i in before}, list[str](), "", 1
     while True:
         page = await rows.nodes(RowFilter(), after, limit)

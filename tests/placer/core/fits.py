@@ -1,10 +1,15 @@
 """A node and pods in few words, and the reasons why the node does not fit a pod."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from placer.core.fit import NodeLoad, misfits, needs_of, offer_of, rules_of
+from placer.core.policies.headroom import HEADROOM
+from placer.scheduler.framework import Framework, run_filters
+from placer.scheduler.node_info import NodeInfo, Requested, node_info_of
+from placer.scheduler.pods.needs import needs_of
+from placer.scheduler.profile import NODE_PLUGINS, understood
 from plimsoll.kube.models import Node, Pod
 
 Object = dict[str, Any]
@@ -40,10 +45,15 @@ def pod(*containers: Object, **spec: object) -> Pod:
 
 def why_not(candidate: Pod, there: Node, *residents: Pod) -> tuple[str, ...]:
     """The reasons against placing the pod on the node beside these resident pods."""
-    load = NodeLoad()
+    load = Requested()
     for resident in residents:
         load.add(needs_of(resident))
-    return misfits(rules_of(candidate), needs_of(candidate), offer_of(there), load)
+    return why_not_on(candidate, replace(node_info_of(there), requested=load))
+
+
+def why_not_on(candidate: Pod, there: NodeInfo) -> tuple[str, ...]:
+    """The reasons against placing the pod on the node."""
+    return run_filters(Framework(NODE_PLUGINS).pre_filter(understood(candidate, HEADROOM)), there)
 
 
 def cpu(amount: str) -> Pod:

@@ -5,9 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.declared_features import HOST_NETWORK, RESTART_ALL, declares, features_of
-from placer.core.fit import NodeLoad, misfits, needs_of, offer_of, rules_of
+from placer.core.policies.headroom import HEADROOM
+from placer.scheduler.node_info import node_info_of
+from placer.scheduler.plugins.node_declared_features import HOST_NETWORK, RESTART_ALL, NodeDeclaredFeatures
+from placer.scheduler.profile import understood
 from plimsoll.kube.models import Node, Pod
+from tests.placer.core.fits import why_not_on
 
 Object = dict[str, Any]
 REASON = "node(s) didn't support SupplementalGroupsPolicy=Strict"
@@ -29,7 +32,7 @@ def node(**status: object) -> Node:
 
 def why_not(candidate: Pod, there: Node) -> tuple[str, ...]:
     """The reasons against the node."""
-    return misfits(rules_of(candidate), needs_of(candidate), offer_of(there), NodeLoad())
+    return why_not_on(candidate, node_info_of(there))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,8 @@ def test_security_context_without_a_policy_needs_nothing() -> None:
 )
 def test_features_follow_from_the_pods_fields(wanted: Pod, features: set[str]) -> None:
     """Kubernetes infers two features from a pod, in containers and in init containers."""
-    assert features_of(wanted) == features
+    needed = NodeDeclaredFeatures().pre_filter(understood(wanted, HEADROOM))
+    assert set(needed or ()) == features
 
 
 def test_a_node_must_declare_each_feature() -> None:
@@ -83,4 +87,4 @@ def test_a_node_must_declare_each_feature() -> None:
     )
     assert why_not(wanted, node()) == ("node(s) didn't match Pod's required features",)
     assert why_not(wanted, node(declaredFeatures=both)) == ()
-    assert declares(node(), frozenset())
+    assert why_not(pod(), node()) == ()

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.fit import NodeLoad, Tolerations, misfits, needs_of, offer_of, rules_of
+from placer.core.tolerations import Tolerations
+from placer.scheduler.node_info import node_info_of
 from plimsoll.kube.models import NodeStatus, ObjectMeta, Pod, Taint, Toleration
-from tests.placer.core.fits import ALLOCATABLE, Object, container, node, pod, why_not
+from tests.placer.core.fits import ALLOCATABLE, Object, container, node, pod, why_not, why_not_on
 
 
 def test_cordoned_node_is_unschedulable_unless_tolerated() -> None:
@@ -59,34 +60,6 @@ def test_preference_taint_does_not_repel() -> None:
     assert why_not(pod(), node(taints=[{"key": "k", "effect": "PreferNoSchedule"}])) == ()
     assert why_not(pod(), node(taints=[{"key": "k", "effect": "NoExecute"}])) == (
         "node(s) had untolerated taint {k: }",
-    )
-
-
-@pytest.mark.parametrize(
-    ("key", "operator", "values", "matches"),
-    [
-        ("zone", "In", ["a", "b"], True),
-        ("zone", "In", ["b"], False),
-        ("zone", "NotIn", ["a"], False),  # codespell:ignore notin
-        ("absent", "NotIn", ["a"], True),  # codespell:ignore notin
-        ("zone", "Exists", None, True),
-        ("absent", "Exists", None, False),
-        ("absent", "DoesNotExist", None, True),
-        ("zone", "DoesNotExist", None, False),
-        ("generation", "Gt", ["6"], True),
-        ("generation", "Gt", ["7"], False),
-        ("generation", "Lt", ["8"], True),
-        ("generation", "Lt", ["7"], False),
-        ("zone", "Gt", ["1"], False),
-        ("absent", "Lt", ["1"], False),
-    ],
-)
-def test_required_node_affinity(key: str, operator: str, values: list[str] | None, matches: bool) -> None:  # noqa: FBT001
-    """Each operator selects by labels as in Kubernetes."""
-    expression = {"key": key, "operator": operator, "values": values}
-    wanted = pod(affinity=affinity({"matchExpressions": [expression]}))
-    assert why_not(wanted, node()) == (
-        () if matches else ("node(s) didn't match Pod's node affinity/selector",)
     )
 
 
@@ -159,22 +132,20 @@ def test_a_taint_is_tolerated_as_each_toleration_reads(given_: list[Toleration],
 
 
 @pytest.mark.parametrize(
-    ("labels", "asked", "opted_out"),
+    ("labels", "opted_out"),
     [
-        ({}, {}, False),
-        ({"plimsoll.dev/node": "off"}, {}, True),
-        ({"plimsoll.dev/node": "on"}, {}, False),
-        ({"mine/gpus": "off"}, {}, False),
-        ({"mine/gpus": "off"}, {"opt_out_label": "mine/gpus"}, True),
+        ({}, False),
+        ({"plimsoll.dev/node": "off"}, True),
+        ({"plimsoll.dev/node": "on"}, False),
+        ({"mine/gpus": "off"}, False),
     ],
 )
 def test_a_node_opts_out_by_its_label(
     labels: dict[str, str],
-    asked: dict[str, str],
     opted_out: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:
-    """No toleration helps against the label, which the settings may name otherwise."""
+    """No toleration helps against the label."""
     there = msgspec.structs.replace(node(), metadata=ObjectMeta(name="n1", labels=labels))
     wanted = pod(container(), tolerations=[{"operator": "Exists"}])
-    found = misfits(rules_of(wanted), needs_of(wanted), offer_of(there, **asked), NodeLoad())
+    found = why_not_on(wanted, node_info_of(there))
     assert found == (("node(s) had opted out of Plimsoll by label",) if opted_out else ())

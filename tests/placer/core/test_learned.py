@@ -1,6 +1,5 @@
 """Reports in, and what the ledger expects of best-effort pods out."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -9,7 +8,7 @@ import pytest
 from placer.core.booking import Booking
 from placer.core.learned import AGAIN_S, Learned
 from placer.core.ledger import ASSUMED_BYTES, REMEMBERED_PODS, Ledger
-from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample, expectation
+from placer.core.owner_record import FORGET_S, OwnerRecord, PeakSample
 from plimsoll.events import Phase, Report, Task
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.times import rfc3339
@@ -198,16 +197,3 @@ def test_the_store_is_bounded_too() -> None:
     learned.restore(stored, NOW_S)
     assert learned.records.keys() == {f"job-{number}" for number in range(10)}
     assert learned.take_changed() == {f"job-{number}" for number in range(10, 30)}
-
-
-def test_the_ledger_and_the_records_agree() -> None:
-    """Whatever was observed, the ledger expects what the record says."""
-    ledger = booked("a", "b", "c")
-    learned = Learned(ledger)
-    for number, size in enumerate((3, 1, 6, 2)):
-        one = replace(ledger.booking(PodUid("a")) or pytest.fail("not booked"), pod=PodUid(f"x{number}"))
-        ledger.restore(one)
-        learned.observe(state("n", gpu("g", task(f"x{number}", "g", size * GIB))), NOW_S + number)
-        found = expectation(learned.records["Job team/train"], NOW_S + number)
-        assert found is not None
-        assert ledger.learned_bytes("Job team/train") == found.peak_bytes

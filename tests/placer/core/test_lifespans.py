@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.booking import Booking, Grant, booking_of, decided, larger, start_of
-from placer.core.fit import needs_of
 from placer.core.ledger import Ledger, NotBookedError
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
@@ -20,6 +19,7 @@ from placer.core.room import SHARERS_PER_GPU, room_on
 from placer.core.site import Request
 from placer.core.view import node_view
 from placer.scheduler.binding.binding import decision_annotations
+from placer.scheduler.pods.needs import needs_of
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements

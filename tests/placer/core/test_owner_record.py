@@ -51,11 +51,6 @@ samples = st.builds(
 )
 
 
-def test_nothing_seen_is_nothing_expected() -> None:
-    """An owner without a sample has no expectation."""
-    assert expectation(EMPTY, NOW_S) is None
-
-
 def test_the_largest_of_few_recent_peaks_is_expected() -> None:
     """With as many samples of one age as a record has, the largest is expected: lacking memory ends a program."""
     few = record(*(PeakSample(f"pod-{number}", (number + 1) * GIB, NOW_S) for number in range(SAMPLES)))
@@ -81,13 +76,6 @@ def test_many_small_runs_within_an_hour_hide_no_large_one() -> None:
     found = record(PeakSample("large", 6 * GIB, NOW_S), *burst, now_s=NOW_S + 5 * SAMPLES)
     assert len(found.samples) == SAMPLES
     assert peak(found, NOW_S + 5 * SAMPLES) == 6 * GIB
-
-
-def test_an_owner_without_news_is_forgotten() -> None:
-    """The last sample counts in full until it is forgotten."""
-    found = record(PeakSample("pod", 6 * GIB, NOW_S))
-    assert peak(found, NOW_S + FORGET_S - 1) == 6 * GIB
-    assert expectation(found, NOW_S + FORGET_S) is None
 
 
 def test_a_pod_counts_once() -> None:

@@ -19,7 +19,6 @@ from placer.core.room import SHARERS_PER_GPU, Room, room_on
 from placer.core.view import GpuView, NodeView, node_view
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
-from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import best_effort, declared, gpu, plan, request, state, task, whole
 
@@ -189,12 +188,6 @@ def test_a_pod_is_booked_once() -> None:
         ledger.book(booking)
     ledger.forget(PodUid("a"))
     place(ledger, nodes, "b", declared("main", 20))
-
-
-def test_an_unknown_policy_is_refused_by_name() -> None:
-    """The refusal of an unknown policy lists the known ones."""
-    with pytest.raises(InputError, match=r"choose one of binpack, .*headroom, .*topology"):
-        policy_named("bestest", "metadata.annotations[plimsoll.dev/policy]")
 
 
 pods = st.lists(

@@ -39,18 +39,6 @@ def test_node_that_goes_on_reporting_is_never_silent() -> None:
     assert silence.take(101) == (A,)
 
 
-def test_forgotten_node_is_not_silent() -> None:
-    """A forgotten node is never taken, and begins anew with its next report."""
-    silence = Silence()
-    silence.reported(A, 0, heartbeat_s=1)
-    silence.forget(A)
-    silence.forget(B)
-    assert silence.take(10) == ()
-    silence.reported(A, 10, heartbeat_s=1)
-    assert silence.take(12.9) == ()
-    assert silence.take(13) == (A,)
-
-
 acts = st.tuples(
     st.sampled_from([NodeName(name) for name in "abc"]), st.integers(0, 9), st.sampled_from([0, 1, 2, 5])
 )

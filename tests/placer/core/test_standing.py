@@ -50,18 +50,9 @@ TAINTS = [
 )
 def test_a_node_says_what_keeps_pods_away(document: Mapping[str, Any], standing: Standing) -> None:
     """Each state of its object has a word; a taint that Kubernetes sets beside a field says nothing more."""
-    found = standing_of(msgspec.convert(document, Node), OPT_OUT_LABEL)
+    found = standing_of(msgspec.convert(document, Node))
     assert found == standing
     assert found.is_off == any("off" in reason for reason in found.closed)
-
-
-@pytest.mark.parametrize(
-    ("word", "is_off"), [("OFF", True), ("off", True), ("a100", False), ("false", False)]
-)
-def test_the_values_of_another_label_are_its_owners(word: str, is_off: bool) -> None:  # noqa: FBT001 - a table
-    """Where an operator names an own label, it may have other values for other readers."""
-    node = msgspec.convert({"metadata": {"labels": {"mine/gpus": word}}}, Node)
-    assert standing_of(node, "mine/gpus").is_off == is_off
 
 
 def test_a_cordon_without_its_gpu_is_stale() -> None:

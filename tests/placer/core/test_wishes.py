@@ -5,20 +5,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.fit import Offer, Tolerations, offer_of
+from placer.core.tolerations import Tolerations
 from placer.core.wishes import PREFERRED, UNTAINTED, WISHES_SHARE, Met, met, wishes_of
+from placer.scheduler.node_info import NodeInfo, node_info_of
 from plimsoll.kube.models import Node, Pod
 
 Object = dict[str, Any]
 
 
-def offer(labels: Object | None = None, *taints: str) -> Offer:
+def offer(labels: Object | None = None, *taints: str) -> NodeInfo:
     """A node `n1` with these labels, and a `PreferNoSchedule` taint of each key."""
     document = {
         "metadata": {"name": "n1", "labels": labels or {}},
         "spec": {"taints": [{"key": key, "effect": "PreferNoSchedule"} for key in taints]},
     }
-    return offer_of(msgspec.convert(document, Node))
+    return node_info_of(msgspec.convert(document, Node))
 
 
 def prefers(weight: int, key: str, *values: str) -> Object:
@@ -27,7 +28,7 @@ def prefers(weight: int, key: str, *values: str) -> Object:
     return {"weight": weight, "preference": {"matchExpressions": [term]}}
 
 
-def answer(there: Offer, *preferred: Object, tolerations: tuple[Object, ...] = ()) -> Met:
+def answer(there: NodeInfo, *preferred: Object, tolerations: tuple[Object, ...] = ()) -> Met:
     """How far the node meets the wishes of a pod with these preferred terms."""
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": list(preferred)}}
     document = {"spec": {"containers": [], "affinity": affinity, "tolerations": list(tolerations)}}

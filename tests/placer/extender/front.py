@@ -21,9 +21,9 @@ from aiohttp import web
 from placer.extender.http import PATH, serving_extender
 from placer.extender.metrics import ExtenderMetrics
 from placer.kube.parts import KubeParts
-from plimsoll.cli.demo.servers import ServerKind, running
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.web import open_tcp, port_of, serving
+from plimsoll_cli.demo.servers import ServerKind, running
 from tests.cluster import assets
 from tests.placer.kube.world import World
 from tests.placer.local.world import REPOSITORY

@@ -8,10 +8,10 @@ import pytest
 from placer.extender import binds as binds_module
 from placer.extender.pods import OutsidePods
 from placer.scheduler.event_handlers.pods import PodEventHandler
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.rpc import Resize
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import (
     GPUS,
     MEMORY,

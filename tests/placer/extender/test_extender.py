@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from placer.core.booking import Booking, Grant
-from placer.core.fit import OPTED_OUT
 from placer.core.reasons import Reason
 from placer.extender.errors import UnavailableError
 from placer.extender.extender import COMPUTED, Extender, Leadership
 from placer.extender.fits import KINDS
+from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod

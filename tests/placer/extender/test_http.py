@@ -57,18 +57,6 @@ async def test_each_verb_and_outcome_is_counted(served: tuple[Scene, int]) -> No
     assert scene.decider.metrics.registry.get_sample_value(times, {"verb": "filter"}) == 2
 
 
-async def test_whole_nodes_are_answered_with_whole_nodes(served: tuple[Scene, int]) -> None:
-    """A kube-scheduler that sends Node objects gets those that pass back."""
-    scene, port = served
-    scene.report("n1", 24)
-    items = [{"metadata": {"name": name}, "spec": {"taints": []}} for name in ("n1", "n2")]
-    answer = await asked(port, "filter", {"Pod": POD, "Nodes": {"items": items}, "NodeNames": None})
-    assert answer["Nodes"]["items"] == items[:1]
-    assert list(answer["FailedAndUnresolvableNodes"]) == ["n2"]
-    scored = await asked(port, "prioritize", {"Pod": POD, "Nodes": {"items": items}})
-    assert [one["Host"] for one in scored] == ["n1", "n2"]
-
-
 async def test_a_failed_prioritize_has_another_status(served: tuple[Scene, int]) -> None:
     """Its answer has no field for an error, and kube-scheduler goes on without priorities."""
     scene, port = served

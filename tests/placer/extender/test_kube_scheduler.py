@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import DECISION
 from plimsoll.decision import decision_of
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import (
     GPUS,
     MEMORY,
@@ -82,59 +82,6 @@ async def test_a_malformed_pod_says_why_in_its_events(
         assert "does not divide evenly by 2 GPUs; give a multiple of 2" in event["note"]
         await create_pod(apiserver, namespace, front_pod("good", {MEMORY: "1Gi"}))
         await world.until_bound("good")
-
-
-async def test_gpu_gone_between_filter_and_bind(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
-) -> None:
-    """A pod of the placer's own scheduler takes the GPU first. The bind fails, and the pod is scheduled again."""
-    between = Between()
-    async with (
-        scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.parts, between),
-        kube_scheduler(apiserver, tmp_path, between),
-    ):
-        await gpu_node(world, "n1", 24, 4)
-
-        async def steal(_: Object) -> None:
-            del between.before["bind"]
-            await create_pod(apiserver, namespace, pod_manifest("thief", {MEMORY: "20Gi"}))
-            await world.until_bound("thief")
-
-        between.before["bind"] = steal
-        await create_pod(apiserver, namespace, front_pod("p", {MEMORY: "20Gi"}))
-        await world.events("p", "FailedScheduling")
-        await until_true(lambda: bool(between.errors("bind")))
-        assert (
-            "no longer fits on n1: Insufficient plimsoll.dev/gpu-memory on one GPU"
-            in between.errors("bind")[0]
-        )
-        assert "nodeName" not in (await world.pod("p"))["spec"]
-        await gpu_node(world, "n2", 24)
-        assert gpu_of(await world.until_bound("p")) == ("n2", "GPU-n2-0")
-
-
-async def test_the_placer_restarts_between_filter_and_bind(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
-) -> None:
-    """kube-scheduler's order to bind reaches another placer than its question; the pod is bound all the same."""
-    between, asked_to_bind, restarted = Between(), asyncio.Event(), asyncio.Event()
-
-    async def wait(_: Object) -> None:
-        asked_to_bind.set()
-        await restarted.wait()
-
-    between.before["bind"] = wait
-    async with kube_scheduler(apiserver, tmp_path, between):
-        async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts, between):
-            await gpu_node(world, "n1", 24)
-            await create_pod(apiserver, namespace, front_pod("p", {MEMORY: "20Gi"}))
-            await until_true(asked_to_bind.is_set)
-        async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts, between):
-            await world.report("n1", 24)
-            await until_true(world.parts.leads.is_set)
-            restarted.set()
-            assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
 
 
 async def test_preemption_evicts_nothing_in_vain(

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from placer.scheduler.binding.fence import FENCE
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, eventually, publish, report
 from tests.placer.extender.front import MEMORY, asked, front_pod, order
 from tests.placer.placers import Placer, Placers, free_lease, placers

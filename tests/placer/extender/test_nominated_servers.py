@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import (
     MEMORY,
     Between,
-    asked,
     front_pod,
     gpu_node,
     kube_scheduler,
-    order,
     serving_front,
 )
 from tests.placer.kube.world import gpu_of, scheduler
@@ -44,33 +42,6 @@ def of_class(priority: str, manifest: Object) -> Object:
     """The pod with this class; one that is deleted ends only after ten minutes."""
     manifest["spec"] |= {"priorityClassName": f"held-{priority}", "terminationGracePeriodSeconds": 600}
     return manifest
-
-
-async def test_kube_scheduler_gets_no_room_that_the_placer_holds(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
-) -> None:
-    """A pod of the placer preempts. Filter and bind then refuse its GPU to a lower pod of kube-scheduler."""
-    between = Between()
-    async with (
-        scheduler(apiserver, valkey, namespace) as world,
-        serving_front(world.parts, between) as port,
-        kube_scheduler(apiserver, tmp_path, between),
-    ):
-        await gpu_node(world, "n1", 24)
-        await create_pod(apiserver, namespace, of_class("low", pod_manifest("victim", {MEMORY: "12Gi"})))
-        await world.until_bound("victim")
-        await create_pod(apiserver, namespace, of_class("high", pod_manifest("urgent", {MEMORY: "20Gi"})))
-        await world.until("victim", is_ending)
-        # By the sums of the node, the thief fits beside the victim, so kube-scheduler asks.
-        thief = of_class("mid", front_pod("thief", {MEMORY: "8Gi"}))
-        stored = await create_pod(apiserver, namespace, thief)
-        await world.until_refused("thief", LACKS)
-        refused = await asked(port, "bind", order(stored, "n1"))
-        assert f"no longer fits on n1: {LACKS}" in refused["Error"]
-        await end(apiserver, namespace, "victim")
-        assert gpu_of(await world.until_bound("urgent")) == ("n1", "GPU-n1-0")
-        assert "nodeName" not in (await world.pod("thief"))["spec"]
-        assert between.counts()["bind"] == 0
 
 
 async def test_the_placer_keeps_the_gpu_for_which_kube_scheduler_preempts(

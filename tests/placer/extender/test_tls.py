@@ -21,8 +21,8 @@ from placer.extender.http import PATH, serving_extender
 from placer.extender.metrics import ExtenderMetrics
 from placer.extender.tls import TlsFiles
 from placer.settings import load
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.errors import InputError
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.extender.front import MEMORY, configured, front_pod, gpu_node
 from tests.placer.kube.scene import Scene
 from tests.placer.kube.world import gpu_of, scheduler
@@ -197,7 +197,7 @@ def test_settings_that_leave_a_door_open_are_refused(given: dict[str, str], text
 def test_an_extender_without_a_cluster_is_refused() -> None:
     """The extender binds pods of a cluster, so it needs one."""
     with pytest.raises(InputError, match="PLIMSOLL_EXTENDER_PORT: 7443 needs a cluster"):
-        load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_KUBERNETES": "off"})
+        load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_LOCAL_NODES": "/nodes.json"})
     for address in ("127.0.0.1", "::1", "localhost"):
         given = load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_EXTENDER_ADDRESS": address})
         assert given.extender_address == address

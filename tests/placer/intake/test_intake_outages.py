@@ -10,11 +10,12 @@ from nats.js import JetStreamContext
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
 from plimsoll.bus.subjects import STREAM, state_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import (
+    Running,
     bus,
     eventually,
     orders,
@@ -29,38 +30,22 @@ from tests.servers.waiting import PATIENCE_S
 
 
 async def test_start_rebuilds_the_list_from_the_last_messages(
-    nats: EmbeddedServer, valkey: EmbeddedServer
+    jetstream: JetStreamContext, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
     """A placer that starts with an empty Redis rebuilds the whole list before it is ready.
 
     Every event was acknowledged before.
     """
     nodes = [report(f"n{i}", 2) for i in range(300)]
-    async with bus(nats) as jetstream:
-        await publish(jetstream, *(report(f"n{i}", 1) for i in range(300)), what="started")
-        await publish(jetstream, *nodes)
-        async with taking_in(nats, valkey) as running:
-            await eventually(lambda: unacknowledged(jetstream), (0, 0))
-        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
-            await client.flushall()
-        async with taking_in(nats, valkey) as running:
-            assert await running.listed() == orders(*nodes)
-            assert dict(running.reports) == {state.node: state for state in nodes}
-
-
-async def test_killed_redis_is_filled_again_without_any_event(
-    nats: EmbeddedServer, own_valkey: EmbeddedServer
-) -> None:
-    """After SIGKILL and an empty restart of Valkey the list is complete again without any new event."""
-    nodes = [report(f"n{i}") for i in range(20)]
-    async with bus(nats) as jetstream, taking_in(nats, own_valkey) as running:
-        await publish(jetstream, *nodes)
-        await eventually(running.listed, orders(*nodes))
-        await own_valkey.kill()
-        await own_valkey.restart()
-        await eventually(running.listed, orders(*nodes))
-        by_node, _ = await listed_scores(running.scores)
-        assert sorted(by_node) == sorted(state.node for state in nodes)
+    await publish(jetstream, *(report(f"n{i}", 1) for i in range(300)), what="started")
+    await publish(jetstream, *nodes)
+    async with taking_in(nats, valkey) as running:
+        await eventually(lambda: unacknowledged(jetstream), (0, 0))
+    async with redis.Redis.from_url(valkey.url, protocol=2) as client:
+        await client.flushall()
+    async with taking_in(nats, valkey) as running:
+        assert await running.listed() == orders(*nodes)
+        assert dict(running.reports) == {state.node: state for state in nodes}
 
 
 async def test_flushed_list_is_filled_before_the_next_event_is_taken(
@@ -75,28 +60,6 @@ async def test_flushed_list_is_filled_before_the_next_event_is_taken(
             await client.flushall()
         await publish(jetstream, report("n0", 2))
         await eventually(running.listed, orders(*nodes) | {NodeName("n0"): (1, 2)})
-
-
-async def test_list_that_went_back_in_time_is_brought_forward(
-    nats: EmbeddedServer, valkey: EmbeddedServer
-) -> None:
-    """A list restored from an old snapshot, complete but stale, is noticed and repaired without any event."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, report("a", 1), report("b", 1))
-        await eventually(running.listed, {NodeName("a"): (1, 1), NodeName("b"): (1, 1)})
-        async with redis.Redis.from_url(valkey.url, protocol=2) as client:
-            snapshot = {key: await client.dump(key) for key in await client.keys("*")}
-            await publish(jetstream, report("a", 2), report("b", 2))
-            await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
-            async with client.pipeline(
-                transaction=True
-            ) as restoring:  # a write in between would be of no snapshot
-                restoring.flushall()
-                for key, value in snapshot.items():
-                    assert value is not None
-                    restoring.restore(key, 0, value)
-                await restoring.execute()
-        await eventually(running.listed, {NodeName("a"): (1, 2), NodeName("b"): (1, 2)})
 
 
 async def test_reports_go_on_while_redis_is_dead(nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
@@ -118,23 +81,22 @@ async def test_reports_go_on_while_redis_is_dead(nats: EmbeddedServer, own_valke
 
 
 async def test_list_that_outlived_its_placer_gets_the_scores_of_the_next_one(
-    nats: EmbeddedServer, valkey: EmbeddedServer
+    jetstream: JetStreamContext, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
     """A placer that starts with a complete list writes its own scores, though each report is in the list already."""
-    async with bus(nats) as jetstream:
-        async with taking_in(nats, valkey) as running:
-            await publish(jetstream, report("a", gpus=(gpu("GPU-a"),)))
-            await eventually(running.listed, {NodeName("a"): (1, 1)})
-            before = await listed_scores(running.scores)
-            decided = running.decider.decide(request("p", declared("main", 18)), HEADROOM)
-            assert isinstance(decided, Plan)
+    async with taking_in(nats, valkey) as running:
+        await publish(jetstream, report("a", gpus=(gpu("GPU-a"),)))
+        await eventually(running.listed, {NodeName("a"): (1, 1)})
+        before = await listed_scores(running.scores)
+        decided = running.decider.decide(request("p", declared("main", 18)), HEADROOM)
+        assert isinstance(decided, Plan)
 
-            async def changed() -> bool:
-                return await listed_scores(running.scores) != before
+        async def changed() -> bool:
+            return await listed_scores(running.scores) != before
 
-            await eventually(changed, expected=True)
-        async with taking_in(nats, valkey) as running:
-            await eventually(partial(listed_scores, running.scores), before)
+        await eventually(changed, expected=True)
+    async with taking_in(nats, valkey) as running:
+        await eventually(partial(listed_scores, running.scores), before)
 
 
 async def test_killed_nats_loses_nothing(own_nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
@@ -167,14 +129,13 @@ async def publish_until_stored(jetstream: JetStreamContext, state: NodeState) ->
                 return
 
 
-async def test_deleted_consumer_is_made_again(nats: EmbeddedServer, valkey: EmbeddedServer) -> None:
+async def test_deleted_consumer_is_made_again(jetstream: JetStreamContext, running: Running) -> None:
     """After an operator deletes the consumer the placer makes it again, and no report is lost."""
-    async with bus(nats) as jetstream, taking_in(nats, valkey) as running:
-        await publish(jetstream, report("a", 1))
-        await eventually(running.listed, {NodeName("a"): (1, 1)})
-        await jetstream.delete_consumer(STREAM, "placer-test")
-        await publish(jetstream, report("a", 2))
-        await eventually(running.listed, {NodeName("a"): (1, 2)})
+    await publish(jetstream, report("a", 1))
+    await eventually(running.listed, {NodeName("a"): (1, 1)})
+    await jetstream.delete_consumer(STREAM, "placer-test")
+    await publish(jetstream, report("a", 2))
+    await eventually(running.listed, {NodeName("a"): (1, 2)})
 
 
 async def test_start_waits_for_absent_servers(own_nats: EmbeddedServer, own_valkey: EmbeddedServer) -> None:
@@ -194,13 +155,12 @@ async def test_start_waits_for_absent_servers(own_nats: EmbeddedServer, own_valk
 
 
 async def test_node_that_left_while_no_placer_ran_is_dropped(
-    nats: EmbeddedServer, valkey: EmbeddedServer
+    jetstream: JetStreamContext, nats: EmbeddedServer, valkey: EmbeddedServer
 ) -> None:
     """A node that is in Redis but no longer in the stream is gone once the next placer is ready."""
-    async with bus(nats) as jetstream:
-        await publish(jetstream, report("a"), report("left"))
-        async with taking_in(nats, valkey) as running:
-            assert set(await running.listed()) == {"a", "left"}
-        await jetstream.purge_stream(STREAM, subject=state_subject(NodeName("left")))
-        async with taking_in(nats, valkey) as running:
-            assert set(await running.listed()) == set(running.reports) == {"a"}
+    await publish(jetstream, report("a"), report("left"))
+    async with taking_in(nats, valkey) as running:
+        assert set(await running.listed()) == {"a", "left"}
+    await jetstream.purge_stream(STREAM, subject=state_subject(NodeName("left")))
+    async with taking_in(nats, valkey) as running:
+        assert set(await running.listed()) == set(running.reports) == {"a"}

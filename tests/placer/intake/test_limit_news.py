@@ -10,10 +10,10 @@ from nats.aio.client import Client
 from placer.intake import limit_news
 from placer.intake.limit_news import RECENT_S, LimitView
 from plimsoll.bus.subjects import limit_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode
 from plimsoll.events import Limit
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import eventually
 
 NODE = NodeName("n.1")

@@ -16,7 +16,7 @@ import msgspec
 from placer.relocation.memory import RelocationMemory
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
@@ -114,9 +114,7 @@ class Board:
     def want(self, refused: Pod) -> PodInfo:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        self.scene.queued(refused.metadata.name).info = wanted = understood(
-            refused, self.parts.options.policy
-        )
+        self.scene.queued(refused.metadata.name).info = wanted = self.parts.reader.understood(refused)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -234,7 +232,7 @@ def disk(claim: str) -> dict[str, Any]:
 
 def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
     """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    volumes = board.scene.cache.volumes
+    volumes = board.scene.profile.volumes
     limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
     volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
     for name in names:

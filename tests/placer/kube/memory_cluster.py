@@ -9,9 +9,9 @@ from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
-from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import Profile, understood
 from plimsoll.ids import NodeName
 from tests.placer.kube.objects import Object, node_of, pod_of, report_of
 
@@ -23,8 +23,9 @@ class MemoryCluster:
         self.reports, ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, ledger, Metrics())
         self.decider.candidates.prepare(HEADROOM)
-        self.cluster = Cache(ledger)
-        self.choice = NodeChoice(self.decider, self.cluster)
+        self.profile = Profile(ledger)
+        self.cluster = self.profile.cache
+        self.choice = NodeChoice(self.decider, self.profile)
         self.seqs: dict[str, int] = {}
 
     def node(

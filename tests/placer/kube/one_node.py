@@ -11,6 +11,7 @@ from placer.core.reasons import Reason
 from placer.core.room import misfit, room_on
 from placer.core.view import node_view
 from placer.scheduler.cache.cache import Cache
+from placer.scheduler.profile import Profile
 from plimsoll.demand import ContainerDemand
 from plimsoll.events import Gpu, NodeState
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -41,7 +42,7 @@ class Node:
     cluster: Cache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cluster = Cache(self.ledger, self.doubts.append)
+        self.cluster = Profile(self.ledger, self.doubts.append).cache
 
     def report(self, *gpus: GpuUuid) -> None:
         """Take a report of idle GPUs."""

@@ -74,6 +74,7 @@ class Scene:
             relocation_memory=rooms or NoMemory(),
         )
         self.cache, self.queue = self.parts.cache, self.parts.queue
+        self.profile = self.parts.profile
         self.cache.bookings.decides = True
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
@@ -22,47 +22,48 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 ROOT: Final = Path(__file__).parents[3]
 HERE: Final = "tests/placer/kube/test_checklist.py"
 KUBE: Final = "tests/placer/kube"
-SCHEDULER: Final = "tests/placer/scheduler"
+PLACER: Final = "tests/placer"
+SCHEDULER: Final = f"{PLACER}/scheduler"
 AGREES: Final = f"{KUBE}/test_against_kube_scheduler.py::test_placer_and_kube_scheduler_agree"
 
 ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pick pods: of our scheduler name, without node, deletion or gates, and not assumed": (
         f"{HERE}::test_a_pod_that_is_being_deleted_is_not_picked",
-        f"{KUBE}/test_frontend.py::test_other_schedulers_pods_are_counted_and_left_alone",
-        f"{KUBE}/binding/test_binding.py::test_gated_pod_waits_until_its_gates_are_open",
-        f"{KUBE}/binding/test_binding.py::test_a_pod_edited_between_decision_and_bind_is_bound_at_once_and_once",
+        f"{SCHEDULER}/test_frontend.py::test_other_schedulers_pods_are_counted_and_left_alone",
+        f"{SCHEDULER}/binding/test_binding.py::test_gated_pod_waits_until_its_gates_are_open",
+        f"{SCHEDULER}/binding/test_binding.py::test_a_pod_edited_between_decision_and_bind_is_bound_at_once_and_once",
     ),
     "Count all pods: each assigned pod of any scheduler that has not ended takes resources and ports": (
         f"{HERE}::test_pods_of_every_scheduler_take_resources_and_ports_until_they_end",
-        f"{KUBE}/cluster/test_truth.py::test_a_static_pod_of_whole_gpus_takes_its_node",
-        f"{KUBE}/cluster/test_cluster.py::test_node_that_left_and_came_back_still_has_its_pods",
+        f"{SCHEDULER}/cache/test_truth.py::test_a_static_pod_of_whole_gpus_takes_its_node",
+        f"{SCHEDULER}/cache/test_cache.py::test_node_that_left_and_came_back_still_has_its_pods",
         AGREES,
     ),
     "Assume, bind, confirm, forget: reserve first, forget on each failure, read again after an unclear bind": (
-        f"{KUBE}/test_frontend.py::test_pods_that_arrive_together_never_share_what_only_one_can_have",
-        f"{KUBE}/binding/test_binding.py::test_lost_answer_never_places_a_pod_twice",
-        f"{KUBE}/binding/test_binding.py::test_room_stays_taken_until_the_pod_could_be_read_after_an_unclear_bind",
-        f"{KUBE}/binding/test_binding.py::test_deleting_a_pod_during_its_bind_frees_its_room_at_once",
-        f"{KUBE}/binding/test_binding.py::test_refused_bind_is_told_gives_its_room_back_and_is_tried_again",
-        f"{KUBE}/cluster/test_cluster.py::test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once",
+        f"{SCHEDULER}/test_frontend.py::test_pods_that_arrive_together_never_share_what_only_one_can_have",
+        f"{SCHEDULER}/binding/test_binding.py::test_lost_answer_never_places_a_pod_twice",
+        f"{SCHEDULER}/binding/test_binding.py::test_room_stays_taken_until_the_pod_could_be_read_after_an_unclear_bind",
+        f"{SCHEDULER}/binding/test_binding.py::test_deleting_a_pod_during_its_bind_frees_its_room_at_once",
+        f"{SCHEDULER}/binding/test_binding.py::test_refused_bind_is_told_gives_its_room_back_and_is_tried_again",
+        f"{SCHEDULER}/cache/test_cache.py::test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once",
     ),
     "Bind: one write with annotations and preconditions; a pod that is bound, deleted or gated is cleared up": (
-        f"{KUBE}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
-        f"{KUBE}/binding/test_binding.py::test_pod_bound_by_somebody_else_gives_its_room_back",
-        f"{KUBE}/binding/test_binding.py::test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided",
-        f"{KUBE}/binding/test_binding.py::test_a_bind_that_is_answered_with_410_is_cleared_up_like_a_conflict",
-        f"{KUBE}/binding/test_binding.py::test_gated_pod_waits_until_its_gates_are_open",
+        f"{SCHEDULER}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
+        f"{SCHEDULER}/binding/test_binding.py::test_pod_bound_by_somebody_else_gives_its_room_back",
+        f"{SCHEDULER}/binding/test_binding.py::test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided",
+        f"{SCHEDULER}/binding/test_binding.py::test_a_bind_that_is_answered_with_410_is_cleared_up_like_a_conflict",
+        f"{SCHEDULER}/binding/test_binding.py::test_gated_pod_waits_until_its_gates_are_open",
     ),
     "Events: Scheduled and FailedScheduling, with a note within the API's limit": (
-        f"{KUBE}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
-        f"{KUBE}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
-        f"{KUBE}/reporting/test_record.py::test_repeats_are_one_event_that_counts",
-        f"{KUBE}/reporting/test_record.py::test_endless_note_is_accepted",
+        f"{SCHEDULER}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
+        f"{SCHEDULER}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
+        f"{SCHEDULER}/reporting/test_record.py::test_repeats_are_one_event_that_counts",
+        f"{SCHEDULER}/reporting/test_record.py::test_endless_note_is_accepted",
     ),
     "Condition: PodScheduled=False with kube-scheduler's text, patched on change alone": (
-        f"{KUBE}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
-        f"{KUBE}/reporting/test_record.py::test_same_refusal_changes_the_pod_once",
-        f"{KUBE}/reporting/test_record.py::test_late_refusal_does_not_overwrite_a_bind",
+        f"{SCHEDULER}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
+        f"{SCHEDULER}/reporting/test_record.py::test_same_refusal_changes_the_pod_once",
+        f"{SCHEDULER}/reporting/test_record.py::test_late_refusal_does_not_overwrite_a_bind",
         f"{SCHEDULER}/failures/test_renewal.py::test_reasons_follow_nodes_that_come_and_leave",
     ),
     "Queue: priority and age, backoff from 1 s to 10 s, woken by events, tried after five minutes": (
@@ -80,7 +81,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/placer/test_leader.py::test_one_places_and_the_other_goes_on_when_it_is_killed",
         "tests/placer/test_leader.py::test_one_that_stood_still_places_nothing_after_the_other_took_over",
         "tests/kube/test_lease.py::test_write_lasts_as_long_as_renewals_come_and_no_longer",
-        f"{KUBE}/binding/test_scope.py::test_a_fenced_pod_takes_no_write_of_an_earlier_version",
+        f"{SCHEDULER}/binding/test_scope.py::test_a_fenced_pod_takes_no_write_of_an_earlier_version",
     ),
     "RBAC: the documented rights are enough": (
         f"{KUBE}/test_rights.py::test_the_charts_rights_are_enough_and_needed",
@@ -107,20 +108,20 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         AGREES,
     ),
     "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": (
-        f"{KUBE}/volumes/test_binding.py::test_replicas_with_local_volumes_go_to_the_nodes_of_their_volumes",
-        f"{KUBE}/volumes/test_binding.py::test_replicas_with_zonal_volumes_stay_in_the_zones_of_their_volumes",
-        f"{KUBE}/volumes/test_binding.py::test_attach_limit_of_a_node_holds",
-        f"{KUBE}/volumes/test_binding.py::test_claim_of_one_pod_is_given_to_the_next_when_that_is_gone",
+        f"{SCHEDULER}/plugins/volumes/test_binding.py::test_replicas_with_local_volumes_go_to_the_nodes_of_their_volumes",
+        f"{SCHEDULER}/plugins/volumes/test_binding.py::test_replicas_with_zonal_volumes_stay_in_the_zones_of_their_volumes",
+        f"{SCHEDULER}/plugins/volumes/test_binding.py::test_attach_limit_of_a_node_holds",
+        f"{SCHEDULER}/plugins/volumes/test_binding.py::test_claim_of_one_pod_is_given_to_the_next_when_that_is_gone",
         AGREES,
     ),
     "Tier B, topology spread with DoNotSchedule": (
-        f"{KUBE}/domains/test_on_api_server.py::test_replicas_spread_over_zones_and_the_next_waits_for_the_full_zone",
-        f"{KUBE}/domains/test_against_filters.py::test_every_node_gets_the_answer_of_kube_schedulers_filters",
+        f"{SCHEDULER}/topology/test_on_api_server.py::test_replicas_spread_over_zones_and_the_next_waits_for_the_full_zone",
+        f"{SCHEDULER}/topology/test_against_filters.py::test_every_node_gets_the_answer_of_kube_schedulers_filters",
         AGREES,
     ),
     "Tier B, required affinity and anti-affinity between pods": (
-        f"{KUBE}/domains/test_on_api_server.py::test_tenants_do_not_share_a_zone",
-        f"{KUBE}/domains/test_waking.py::test_first_pod_of_a_group_goes_anywhere_and_the_others_follow",
+        f"{SCHEDULER}/topology/test_on_api_server.py::test_tenants_do_not_share_a_zone",
+        f"{SCHEDULER}/topology/test_waking.py::test_first_pod_of_a_group_goes_anywhere_and_the_others_follow",
         AGREES,
     ),
     "Tier B, DRA claims and gangs: refused by name": (
@@ -128,20 +129,20 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{SCHEDULER}/pods/test_unhandled.py::test_unhandled_feature_is_refused_by_name",
     ),
     "Preempt: cheapest victims of lower priority, Never, PDBs, DisruptionTarget, nominated node": (
-        f"{KUBE}/preemption/test_preemption.py::test_victims",
-        f"{KUBE}/preemption/test_servers.py::test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor",
-        f"{KUBE}/preemption/test_servers.py::test_the_same_pods_end_as_by_kube_scheduler",
-        f"{KUBE}/preemption/test_servers.py::test_a_foreign_nomination_is_honoured",
+        f"{SCHEDULER}/plugins/default_preemption/test_preemption.py::test_victims",
+        f"{SCHEDULER}/plugins/default_preemption/test_servers.py::test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor",
+        f"{SCHEDULER}/plugins/default_preemption/test_servers.py::test_the_same_pods_end_as_by_kube_scheduler",
+        f"{SCHEDULER}/pods/test_nominator.py::test_room_for_pods_of_other_schedulers_is_held_too",
     ),
     "Tier C, preferred node affinity and PreferNoSchedule": (
         f"{HERE}::test_wishes_decide_between_equal_nodes",
         f"{KUBE}/test_wishes.py::test_a_wish_yields_to_a_clearly_better_gpu_and_not_to_one_hardly_better",
     ),
     "Tier C, ScheduleAnyway and preferred affinity between pods": (
-        f"{KUBE}/domains/test_wishes.py::test_gpus_decide_first",
-        f"{KUBE}/domains/test_wishes_on_api_server.py::test_replicas_spread_evenly_over_zones_and_a_web_server_lands_beside_its_cache",
-        f"{KUBE}/domains/test_wishes_on_api_server.py::test_kube_scheduler_takes_the_same_nodes",
-        f"{KUBE}/domains/test_against_scores.py::test_nodes_are_ordered_as_by_kube_schedulers_scores",
+        f"{SCHEDULER}/topology/test_wishes.py::test_gpus_decide_first",
+        f"{SCHEDULER}/topology/test_wishes_on_api_server.py::test_replicas_spread_evenly_over_zones_and_a_web_server_lands_beside_its_cache",
+        f"{SCHEDULER}/topology/test_wishes_on_api_server.py::test_kube_scheduler_takes_the_same_nodes",
+        f"{SCHEDULER}/topology/test_against_scores.py::test_nodes_are_ordered_as_by_kube_schedulers_scores",
     ),
 }
 

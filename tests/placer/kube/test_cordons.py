@@ -10,14 +10,14 @@ import pytest
 
 from placer.api.http import Api, serving_port
 from placer.core.explain.scan import PageAsked
-from placer.core.fit import PAUSED
-from plimsoll.cli.cluster import Cluster
-from plimsoll.cli.cordon import NotCordonedError, cordon, uncordon
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.drain import DrainRules, drain
-from plimsoll.cli.gpus import nodes_of, shown
+from placer.scheduler.cache.cache import PAUSED
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from plimsoll_cli.cluster import Cluster
+from plimsoll_cli.cordon import NotCordonedError, cordon, uncordon
+from plimsoll_cli.demo.servers import EmbeddedServer
+from plimsoll_cli.drain import DrainRules, drain
+from plimsoll_cli.gpus import nodes_of, shown
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.placer.states import reader_of

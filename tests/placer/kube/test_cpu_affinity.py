@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from hook.broker.core.registration.pod_lines import registration
+from hook.broker.pods import registration
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on

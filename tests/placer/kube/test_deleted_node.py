@@ -3,13 +3,12 @@
 import msgspec
 
 from placer.api.node_rows import NodeRows, RowFilter
-from placer.core.score import Formula
 from placer.core.standing import ABSENT
 from placer.live.rows import LiveRows
-from plimsoll.cli import gpus, nodes
 from plimsoll.ids import NodeName
 from plimsoll.placer_api.http import NodeRow
 from plimsoll.placer_api.live import LiveNode
+from plimsoll_cli import gpus, nodes
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.scene import scene
 
@@ -18,7 +17,7 @@ async def test_a_deleted_node_says_so_until_it_comes_back() -> None:
     """Its report has room, and `nodes`, `gpus`, the page and `top` say that Kubernetes knows no such node."""
     async with scene() as here:
         here.decider.pool.absent = ABSENT  # as with a cluster
-        rows = NodeRows(here.decider, Formula.PROSE)
+        rows = NodeRows(here.decider)
         live = LiveRows(here.decider, lambda _: None)
 
         async def said() -> list[tuple[str, ...]]:

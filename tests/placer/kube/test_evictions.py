@@ -13,11 +13,11 @@ from nats.js import JetStreamContext
 
 from placer.kube.evictions import EvictionRules, OnViolation
 from plimsoll.bus.subjects import limit_subject, state_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Limit, Report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, report
 from tests.placer.core.worlds import gpu, task
 from tests.placer.kube.objects import MEMORY

@@ -47,7 +47,7 @@ def test_a_foreign_pod_counts_against_every_gpu_of_its_node() -> None:
     assert told.doubt is not None
     assert told.doubt.foreign
     assert "counts against every GPU of n1" in told.doubt.reason
-    assert node.cluster.release(UID)
+    assert node.cluster.forget(UID)
     assert node.why_not(WHOLE) == dict.fromkeys(GPUS)
 
 

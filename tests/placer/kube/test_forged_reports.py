@@ -1,6 +1,6 @@
 """A report in a node's name that its monitor did not send: the password of the bus is the same on every node."""
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.core.worlds import state
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import World, condition, scheduler
@@ -96,23 +96,11 @@ class Case:
 
 
 CASES = {
-    "half of a GPU": Case(
-        {"limits": {COUNT: "1"}, "annotations": {PERCENT: "50"}},
-        {"main": "0"},
-        {"main": 12},
-        ((12, 100), (24, 100)),
-    ),
     "a quarter of two GPUs with shares": Case(
         {"limits": {COUNT: "2", SHARE: "60"}, "annotations": {PERCENT: "25"}},
         {"main": "01"},
         {"main": 6},
         ((18, 70), (18, 70)),
-    ),
-    "two containers with one GPU each": Case(
-        {"limits": {MEMORY: "14Gi"}, "more": {"side": {MEMORY: "12Gi", SHARE: "20"}}},
-        {"main": "0", "side": "1"},
-        {"main": 14, "side": 12},
-        ((10, 100), (12, 80)),
     ),
     "two containers with both GPUs": Case(
         {
@@ -123,23 +111,6 @@ CASES = {
         {"main": 10, "side": 14},
         ((0, 0), (0, 0)),
         absent={"idle"},
-    ),
-    "two containers on the GPU that the pod names": Case(
-        {
-            "limits": {MEMORY: "4Gi", SHARE: "30"},
-            "more": {"side": {MEMORY: "4Gi", SHARE: "30"}},
-            "annotations": {"plimsoll.dev/gpu-id": "GPU-n1-1"},
-        },
-        {"main": "1", "side": "1"},
-        {"main": 4, "side": 4},
-        ((24, 100), (16, 40)),
-    ),
-    "an init container larger than its container": Case(
-        {"limits": {MEMORY: "4Gi", SHARE: "30"}, "init": {"warm": {MEMORY: "20Gi", SHARE: "90"}}},
-        {"warm": "0", "main": "0"},
-        {"warm": 20, "main": 4},
-        ((4, 10), (24, 100)),
-        start={"init": ["warm"]},
     ),
     "a sidecar, and an init container beside it": Case(
         {
@@ -157,13 +128,6 @@ CASES = {
         ((2, 40), (24, 100)),
         start={"init": ["proxy", "warm"], "sidecars": ["proxy"]},
         absent={"plain"},
-    ),
-    "a whole GPU before a part of it": Case(
-        {"limits": {MEMORY: "4Gi"}, "init": {"warm": {COUNT: "1"}}},
-        {"warm": "0", "main": "0"},
-        {"main": 4},
-        ((0, 0), (24, 100)),
-        start={"init": ["warm"]},
     ),
     "an init container alone": Case(
         {"init": {"warm": {COUNT: "1"}}, "annotations": {PERCENT: "75"}},

@@ -15,7 +15,6 @@ from nats.js import JetStreamContext
 from nats.js.api import Header
 
 from plimsoll.bus.subjects import state_subject, task_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import BEST_EFFORT
 from plimsoll.envelope import encode, fact_id
 from plimsoll.events import Phase, Report, Task
@@ -23,6 +22,7 @@ from plimsoll.ids import GpuUuid
 from plimsoll.placer_api.http import State
 from plimsoll.placer_api.redis_keys import LEARNED
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, report
 from tests.placer.core.worlds import gpu, task
 from tests.placer.kube.world import condition

@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import Iterable
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.demand import parse_pod
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.placer_api.rpc import Resize
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, read_pod, scheduler
-from tests.placer.locality import Placed, violations
+from tests.placer.locality import Placed
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
 
@@ -32,44 +32,6 @@ def placed(pods: Iterable[Object]) -> list[Placed]:
         Placed(pod["metadata"]["name"], frozenset({gpu_of(pod)[1]}), parse_pod(read_pod(pod)).locality)
         for pod in pods
     ]
-
-
-async def test_labels_hold_for_pods_of_one_second_and_after_a_restart(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Pods that are decided right after each other heed each other's labels, and so do those of the next placer."""
-    await create_node(apiserver, "n1")
-    await create_node(apiserver, "n2")
-
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await world.report("n1", 24, 24, 24)
-        await world.report("n2", 24, 24)
-        pods = await create(world, "1Gi", ("e1", "e2"), exclusion="e")
-        spread, together, plain = await asyncio.gather(
-            create(world, "1Gi", ("z1", "z2", "z3"), anti_affinity="z"),
-            create(world, "2Gi", ("x1", "x2", "x3"), affinity="x"),
-            create(world, "3Gi", ("p1", "p2")),
-        )
-        pods += [*spread, *together, *plain]
-        assert violations(placed(pods)) == []
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await world.report("n1", 24, 24, 24)
-        await world.report("n2", 24, 24)
-        [follows] = await create(world, "2Gi", ("x4",), affinity="x")
-        assert gpu_of(follows) == gpu_of(together[0])
-        await create_pod(
-            apiserver,
-            namespace,
-            pod_manifest("z4", {MEMORY: "1Gi"}, annotations={"plimsoll.dev/anti-affinity": "z"}),
-        )
-        refused = await world.until_refused("z4", "had GPUs with pods of the same anti-affinity label")
-        kept = "had GPUs that pods with an exclusion label keep for themselves"
-        assert kept in refused["status"]["conditions"][0]["message"]
-        pods += [follows, *await create(world, "1Gi", ("e3",), exclusion="e")]
-        assert violations(placed(pods)) == []
-        await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/z2?gracePeriodSeconds=0")
-        last = await world.until_bound("z4")
-        assert violations(placed([*(one for one in pods if one is not spread[1]), last])) == []
 
 
 async def test_a_forged_decision_takes_no_label_from_a_gpu(

@@ -1,10 +1,10 @@
 """Nodes opt out by a label: they take no more pods, and keep those that they have."""
 
-from placer.core.fit import OPTED_OUT
 from placer.core.room import room_on
-from plimsoll.cli.demo.servers import EmbeddedServer
+from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer

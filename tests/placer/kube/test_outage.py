@@ -8,7 +8,7 @@ import pytest
 
 from placer.scheduler.event_handlers.watches import TIMING
 from placer.stores.scores import ScoresAwayError
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import gpu_of, scheduler
 from tests.placer.listed import listed_scores

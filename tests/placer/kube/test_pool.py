@@ -11,7 +11,6 @@ import pytest
 
 from placer.api.node_rows import NodeRows
 from placer.core.pool import PoolPart
-from placer.core.score import Formula
 from placer.kube.pool import PoolWatch
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -87,7 +86,7 @@ async def test_gpus_outside_of_the_pool_have_no_room(here: Scene) -> None:
 
 async def test_people_see_all_gpus_and_no_room_outside_of_the_pool(here: Scene) -> None:
     """In the rows of nodes, and in the scores that the list in Redis gets, which change as a GPU joins."""
-    rows = NodeRows(here.decider, Formula.PROSE)
+    rows = NodeRows(here.decider)
     here.show(reservation("r", "n1", "GPU-n1-1"))
 
     async def free_gib() -> list[float]:

@@ -12,10 +12,10 @@ import pytest
 from placer.api.access import CannotJudgeError, ForbiddenReaderError, UnknownReaderError
 from placer.kube import reviews
 from placer.kube.reviews import Reviews
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.placer_api.access import AUDIENCE, PROXIED, READER, bearer
 from plimsoll.placer_api.http import Problem
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import readers, token_of
 from tests.placer.live.world import card, serving, state, world
 from tests.placer.test_app import placer
@@ -147,7 +147,7 @@ async def test_a_placer_asks_by_its_setting(
     tmp_path: Path, nats: EmbeddedServer, valkey: EmbeddedServer, apiserver: ApiServer
 ) -> None:
     """The placer's port asks for users of the cluster; its control socket belongs to its owner and asks nothing."""
-    settings = {"kubernetes": "on", "kubeconfig": str(apiserver.kubeconfig()), "lease_s": "15"}
+    settings = {"kubeconfig": str(apiserver.kubeconfig()), "lease_s": "15"}
     settings |= {"http_port": "0", "http_auth": "kubernetes"}
     async with placer(tmp_path, nats, valkey, **settings) as part, aiohttp.ClientSession() as session:
         for headers, status in (

@@ -4,10 +4,10 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.lease import Lease
 from plimsoll.placer_api.rpc import Resize
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import Recorder, account
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.placer.states import read, reader_of
@@ -39,22 +39,6 @@ async def test_silent_node_gets_no_pod_until_it_reports(
         assert gpu_of(await world.until_bound("p")) == (N1, "GPU-n1-0")
         [row] = (await read(reader)).nodes
         assert not row.silent
-
-
-async def test_promises_on_a_silent_node_stay(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Silence frees nothing: what was promised before leaves no room when the node is back."""
-    async with with_node(apiserver, valkey, namespace) as world:
-        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi"}))
-        await world.until_bound("first")
-        world.reports.set_silent(N1)
-        await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "10Gi"}))
-        await world.until_refused("second", REASON)
-        [booking] = world.ledger.bookings()
-        assert booking.node == N1
-        await world.report(N1, 24)
-        await world.until_refused("second", "Insufficient plimsoll.dev/gpu-memory on one GPU")
 
 
 async def test_pod_without_gpu_goes_to_a_silent_node(

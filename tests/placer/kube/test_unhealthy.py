@@ -2,10 +2,10 @@
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import GPU_COUNT
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import gpu_of, scheduler
 from tests.placer.states import read, reader_of

@@ -26,7 +26,6 @@ from placer.scheduler.cache.comparer import CacheComparer
 from placer.scheduler.frontend import KubeFrontEnd
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Gpu, Placement, PoolChange, Task
 from plimsoll.gpu_events import GpuHealth
 from plimsoll.ids import GpuUuid, PodUid
@@ -34,6 +33,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import Transport
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import CHECK_S
 from tests.placer.core.worlds import state
 from tests.servers.apiserver import ApiServer, Object

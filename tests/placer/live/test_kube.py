@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.placer_api.live import LiveNode, WaitingPods
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish
 from tests.placer.live.world import Stream, card, decoded, reading, state
 from tests.placer.placers import free_lease
@@ -40,7 +40,6 @@ async def test_pods_of_a_cluster_are_shown_by_name(
 ) -> None:
     """A pod that is bound stands on its GPU, and one that fits nowhere waits with its demand and its refusal."""
     settings = {
-        "kubernetes": "on",
         "unheld_pods": "place",
         "kubeconfig": str(apiserver.kubeconfig()),
         "lease_s": "15",

@@ -8,11 +8,11 @@ from placer.live.news import KEPT, LONGEST_TEXT, RecentNews
 from placer.live.pods import PodName
 from plimsoll.bus.client import BusClient
 from plimsoll.bus.subjects import limit_subject, pod_subject
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.envelope import encode
 from plimsoll.events import Limit, Phase, Placement, Report
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.live.world import card, loading, state
 from tests.servers.waiting import PATIENCE_S, until_true
 

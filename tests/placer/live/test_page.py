@@ -7,10 +7,10 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from placer.api.access import TokenFile
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import Phase
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.live import WaitingPod
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish
 from tests.placer.live.browser import Watched
 from tests.placer.live.test_news import denied

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from placer.live.streams import ONCE_AT_MOST, READERS_AT_MOST
-from plimsoll.cli.live import snapshot
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.placer_api.client import PlacerRefusedError
 from plimsoll.placer_api.http import Problem
 from plimsoll.placer_api.live import LIVE_PATH, LiveNode, News, Status, WaitingPod, WaitingPods
+from plimsoll_cli.live import snapshot
 from tests.placer.live.test_news import denied
 from tests.placer.live.world import Stream, card, decoded, reading, serving, state, world
 from tests.servers.waiting import PATIENCE_S, until_true

@@ -113,7 +113,9 @@ async def test_process_sees_its_gpu_and_its_directories_alone(tmp_path: Path) ->
     async with world(tmp_path, "n1") as here, here.front_end() as front_end:
         started = await placed(front_end, pod("p", SHOW))
         await ended(front_end, started.uid, "Succeeded")
-        text = await asyncio.to_thread((here.output / f"default_p_{started.uid}" / "main.log").read_text)
+        text = await asyncio.to_thread(
+            (tmp_path / "output" / f"default_p_{started.uid}" / "main.log").read_text
+        )
     seen = dict(line.partition("=")[::2] for line in text.splitlines())
     assert seen["CUDA_VISIBLE_DEVICES"] == seen["NVIDIA_VISIBLE_DEVICES"] == gpu_of("n1")
     assert seen["LD_PRELOAD"].endswith("libplimsoll.so")
@@ -239,7 +241,9 @@ async def test_container_without_gpu_sees_none(tmp_path: Path) -> None:
         both = PodSpec(containers=[*given.spec.containers, beside])
         started = await placed(front_end, type(given)(metadata=given.metadata, spec=both))
         await ended(front_end, started.uid, "Succeeded")
-        text = await asyncio.to_thread((here.output / f"default_p_{started.uid}" / "beside.log").read_text)
+        text = await asyncio.to_thread(
+            (tmp_path / "output" / f"default_p_{started.uid}" / "beside.log").read_text
+        )
         assert "NVIDIA_VISIBLE_DEVICES=void" in text
         assert "LD_PRELOAD" not in text
 
@@ -313,7 +317,7 @@ async def test_pod_of_a_killed_placer_still_counts(tmp_path: Path) -> None:
         told = {
             "socket": str(node.broker_socket),
             "environment": dict(node.environment),
-            "output": str(here.output),
+            "output": str(node.output),
         }
         first = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.placer.local.programs.killed_placer"),

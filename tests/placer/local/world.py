@@ -62,7 +62,7 @@ async def emulated_node(directory: Path, name: str) -> AsyncIterator[LocalNode]:
     root = directory / "broker"
     async with broker(root):
         environment = {"PLIMSOLL_EMULATOR": str(config), "LD_LIBRARY_PATH": str(BUILD / "emulator")}
-        yield LocalNode(NodeName(name), root / CONTROL_NAME, environment)
+        yield LocalNode(NodeName(name), root / CONTROL_NAME, environment, directory.parent / "output")
 
 
 @contextlib.asynccontextmanager
@@ -110,7 +110,6 @@ class World:
 
     nodes: tuple[LocalNode, ...]
     decider: Decider
-    output: Path
     changes: list[PodRow] = field(default_factory=list)
 
     def tell(self, *states: NodeState) -> None:
@@ -121,7 +120,7 @@ class World:
     @contextlib.asynccontextmanager
     async def front_end(self) -> AsyncIterator[LocalFrontEnd]:
         """A running front end. It is cancelled at the end and must end by that."""
-        settings = LocalSettings(BUILD / "hook" / "libplimsoll.so", {"PATH": os.environ["PATH"]}, self.output)
+        settings = LocalSettings(BUILD / "hook" / "libplimsoll.so", {"PATH": os.environ["PATH"]})
         front_end = LocalFrontEnd(self.nodes, self.decider, settings)
         front_end.pods.on_change(self.changes.append)
         task = asyncio.create_task(front_end.run())
@@ -139,6 +138,6 @@ async def world(directory: Path, *names: str) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(emulated_node(directory / name, name)) for name in names]
         reports, ledger = ReportView(), Ledger()
-        made = World(tuple(nodes), Decider(reports, ledger, Metrics()), output=directory / "output")
+        made = World(tuple(nodes), Decider(reports, ledger, Metrics()))
         made.tell(*(idle_report(name) for name in names))
         yield made

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from placer.api.http import Api, serving_port
 from placer.relocation.rules import RelocationMode, RelocationRules
-from plimsoll.cli.relocation import preview, shown
 from plimsoll.placer_api.client import NoSuchPodError
+from plimsoll_cli.relocation import preview, shown
 from tests.placer.kube.boards import Board, board, on_gpu
 from tests.placer.relocation.relocations import halves, mover, plan, wait, wide
 from tests.placer.states import reader_of

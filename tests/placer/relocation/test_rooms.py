@@ -7,10 +7,10 @@ from placer.relocation.memory import StoredRelocations
 from placer.relocation.rules import RelocationMode, RelocationRules
 from placer.scheduler.reporting.record import _Pending
 from placer.stores.rooms import room_store
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.redis_keys import ROOMS
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.boards import Board, board, on_gpu, pod
 from tests.placer.kube.objects import SHARE
 from tests.placer.relocation.relocations import (

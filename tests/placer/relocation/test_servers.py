@@ -11,7 +11,7 @@ import pytest
 
 from placer.relocation.rules import RelocationMode, RelocationRules
 from placer.scheduler.plugins.default_preemption import orders as preemption_orders
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.objects import SHARE
 from tests.placer.kube.world import World, scheduler
@@ -160,29 +160,6 @@ async def rights(api: ApiServer, namespace: str) -> AsyncIterator[Path]:
     finally:
         for kind in ("clusterrolebindings", "clusterroles"):
             await api.must("DELETE", f"{rbac}/{kind}/{name}")
-
-
-async def test_the_next_placer_ends_what_one_began(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, tmp_path: Path
-) -> None:
-    """A placer dies once the pod is evicted; the next one holds the waiting pod's room, and places both pods."""
-    for name in ("n1", "n2"):
-        await create_node(apiserver, name)
-    async with deployment(apiserver, namespace, tmp_path / "controllers"):
-        async with scheduler(apiserver, valkey, namespace, relocation=RULES) as world:
-            await nodes(world)
-            first = await fragments(world)
-            await create_pod(apiserver, namespace, pod_manifest("wide", {SHARE: "90"}))
-            name, node = first["metadata"]["name"], first["spec"]["nodeName"]
-            ended = await world.until(name, lambda pod: "deletionTimestamp" in pod["metadata"])
-        async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
-            await nodes(world)
-            world.ready.set()
-            second = await bound_web(world, other_than=name)
-            assert second["spec"]["nodeName"] != node
-            assert (await world.pod("wide"))["status"]["nominatedNodeName"] == node
-            await end(world, ended)
-            assert (await world.until_bound("wide"))["spec"]["nodeName"] == node
 
 
 async def test_a_dry_run_tells_and_evicts_nothing(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NoReturn
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GPU_0, GPU_1, Program, program
 from tests.monitor.harness import until
 from tests.monitor.test_emulator import newest, node

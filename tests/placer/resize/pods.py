@@ -5,11 +5,11 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.kube.transport import Transport
 from plimsoll.placer_api.rpc import Resize, Resizing
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer

@@ -6,18 +6,18 @@ import pytest
 
 from placer.core.resize.change import NotNowError
 from plimsoll.broker.wire import Line
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import GpuUuid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Change, Modified
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import LossyBinds, after, held, lose_answer, lose_request, refuse
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler
 from tests.placer.resize.pods import GPU, counted, one_gpu, placed, resize, written
 from tests.servers.apiserver import ApiServer
-from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.objects import create_pod, pod_manifest
 
 
 async def test_a_new_line_is_written_and_counts(
@@ -38,34 +38,6 @@ async def test_a_new_line_is_written_and_counts(
         assert (await counted(world, "p")).line_gib == 14
         await resize(world, "p", "2Gi")
         await placed(world, "newcomer", "12Gi")
-
-
-async def test_a_lowering_lets_a_pod_in_that_waited_for_room(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A waiting pod is tried as soon as a lowering frees room, without a report or the end of a pod."""
-    async with one_gpu(apiserver, valkey, namespace) as world:
-        await placed(world, "p", "20Gi")
-        await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "5Gi"}))
-        await world.until_refused("waiting", "Insufficient plimsoll.dev/gpu-memory")
-        await resize(world, "p", "2Gi")
-        await world.until_bound("waiting")
-
-
-async def test_the_next_placer_counts_resized_pods_by_their_lines(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """The next placer reads resized lines from the annotation alone."""
-    await create_node(apiserver, "n1")
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await world.report("n1", 24)
-        await placed(world, "p", "4Gi")
-        await resize(world, "p", "20Gi")
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await world.report("n1", 24)
-        await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "5Gi"}))
-        await world.until_refused("large", "Insufficient plimsoll.dev/gpu-memory")
-        assert (await counted(world, "p")).line_gib == 20
 
 
 async def test_a_change_of_somebody_elses_meanwhile_is_kept(
@@ -175,37 +147,29 @@ async def test_a_pod_deleted_meanwhile_is_told_and_its_namesake_left_alone(
         assert (await counted(world, "p")).line_gib == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "resources", "said"),
-    [
-        ("nobody", {}, "does not exist"),
-        ("../secrets/p", {}, "cannot be a name in Kubernetes"),
-        ("waiting", {MEMORY: "40Gi"}, "is not placed yet"),
-        ("plain", {"cpu": "1"}, "was given no GPU by Plimsoll"),
-        ("whole", {"plimsoll.dev/gpu": "1"}, "has whole GPUs"),
-        ("loose", {"plimsoll.dev/gpu-share": "10"}, "is best-effort"),
-        ("same", {MEMORY: "6Gi"}, "is what it has already"),
-    ],
-)
 async def test_pods_that_cannot_be_resized_are_refused_by_name(
-    apiserver: ApiServer,
-    valkey: EmbeddedServer,
-    namespace: str,
-    name: str,
-    resources: dict[str, str],
-    said: str,
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
     """Each pod that cannot be resized is refused with a reason of its own."""
+    asked: tuple[tuple[str, dict[str, str], str], ...] = (
+        ("nobody", {}, "does not exist"),
+        ("../secrets/p", {}, "cannot be a name in Kubernetes"),
+        ("plain", {"cpu": "1"}, "was given no GPU by Plimsoll"),
+        ("loose", {"plimsoll.dev/gpu-share": "10"}, "is best-effort"),
+        ("same", {MEMORY: "6Gi"}, "is what it has already"),
+    )
     async with one_gpu(apiserver, valkey, namespace) as world:
-        if resources:
-            await create_pod(apiserver, namespace, pod_manifest(name, resources))
-            if name == "waiting":
-                await world.until_refused(name, "Insufficient")
-            else:
+        for name, resources, said in asked:
+            if resources:
+                await create_pod(apiserver, namespace, pod_manifest(name, resources))
                 await world.until_bound(name)
-        await world.parts.synced.wait()
-        with pytest.raises(InputError, match=said):
-            await resize(world, name, "6Gi")
+            await world.parts.synced.wait()
+            with pytest.raises(InputError, match=said):
+                await resize(world, name, "6Gi")
+        await create_pod(apiserver, namespace, pod_manifest("waiting", {MEMORY: "40Gi"}))
+        await world.until_refused("waiting", "Insufficient")
+        with pytest.raises(InputError, match="is not placed yet"):
+            await resize(world, "waiting", "6Gi")
 
 
 async def test_the_same_size_again_is_answered_as_done_before(

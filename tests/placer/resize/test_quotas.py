@@ -7,14 +7,14 @@ import pytest
 
 from placer.core.resize.change import NotNowError
 from placer.resize.quotas import applies
-from plimsoll.cli.cluster import Cluster
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.resize_pod import resize_pod
 from plimsoll.kube.models import Container, Pod, PodSpec, ResourceRequirements
 from plimsoll.kube.quota_models import QuotaSpec, ResourceQuota, ScopeRequirement, ScopeSelector
 from plimsoll.kube.transport import Query, TransientError, Transport
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.rpc import Resize
+from plimsoll_cli.cluster import Cluster
+from plimsoll_cli.demo.servers import EmbeddedServer
+from plimsoll_cli.resize_pod import resize_pod
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import World
 from tests.placer.resize.pods import counted, one_gpu, placed, resize

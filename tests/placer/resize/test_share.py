@@ -3,17 +3,15 @@
 They are written once, together with the line; they count at once, and the next placer knows them.
 """
 
-import asyncio
-
 import pytest
 
 from placer.core.resize.change import NotNowError
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.decided import decision_text
-from tests.placer.kube.lossy import LossyBinds, after, held, refuse
+from tests.placer.kube.lossy import LossyBinds, after
 from tests.placer.kube.objects import MEMORY, SHARE
 from tests.placer.kube.world import World, scheduler
 from tests.placer.resize.pods import GPU, counted, one_gpu, placed, resize, written
@@ -68,10 +66,10 @@ async def test_shares_are_promised_up_to_100_and_a_lowering_lets_in_who_waits(
             await resize(world, "p", share="51")
 
 
-async def test_the_next_placer_counts_resized_pods_by_their_shares(
+async def test_the_next_placer_counts_resized_pods_by_their_decisions(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
-    """The next placer reads resized shares from the annotation alone, also for a pod that declares no memory."""
+    """The next placer reads lines and shares from the annotation alone, also for a pod that declares no memory."""
     await create_node(apiserver, "n1")
     async with scheduler(apiserver, valkey, namespace) as world:
         await world.report("n1", 24)
@@ -81,46 +79,15 @@ async def test_the_next_placer_counts_resized_pods_by_their_shares(
         )
         await create_pod(apiserver, namespace, loose)
         await world.until_bound("loose")
-        await resize(world, "p", share="50")
+        await resize(world, "p", share="50", size="6Gi")
         await resize(world, "loose", share="30", limit="40")
     async with scheduler(apiserver, valkey, namespace) as world:
         await world.report("n1", 24)
         await create_pod(apiserver, namespace, pod_manifest("large", {MEMORY: "1Gi", SHARE: "21"}))
         await world.until_refused("large", "Insufficient plimsoll.dev/gpu-share")
-        assert await counted(world, "p") == (4, 50, 100)
+        assert await counted(world, "p") == (6, 50, 100)
         assert (await counted(world, "loose"))[1:] == (30, 40)
         await placed(world, "small", share=20)
-
-
-async def test_room_is_taken_while_the_write_is_under_way(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A pod that comes between the check and the write finds the share gone."""
-    patches = LossyBinds()
-    reached, release = asyncio.Event(), asyncio.Event()
-    patches.pod_faults.append(held(reached, release))
-    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
-        await placed(world, "p", share=30)
-        under_way = asyncio.create_task(resize(world, "p", share="80"))
-        await reached.wait()
-        await create_pod(apiserver, namespace, pod_manifest("late", {MEMORY: "1Gi", SHARE: "40"}))
-        await world.until_refused("late", "Insufficient plimsoll.dev/gpu-share")
-        release.set()
-        await under_way
-
-
-async def test_a_write_that_is_refused_leaves_everything_as_it_was(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A refused write leaves pod and ledger as they were, and the room it took is free again."""
-    patches = LossyBinds()
-    patches.pod_faults.append(refuse)
-    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
-        await placed(world, "p", share=30)
-        with pytest.raises(InputError, match=r"annotations\[plimsoll.dev/decision\].* right to patch pods"):
-            await resize(world, "p", share="80")
-        assert (await written(world, "p"), await counted(world, "p")) == ((4, 30, 100), (4, 30, 100))
-        await placed(world, "neighbour", share=70)
 
 
 async def test_a_limit_that_its_owner_changed_counts_no_more_than_before(
@@ -180,8 +147,6 @@ async def test_a_damaged_decision_is_written_anew(
 @pytest.mark.parametrize(
     ("resources", "asked", "said"),
     [
-        ({"plimsoll.dev/gpu": "1"}, {"share": "50"}, "has whole GPUs"),
-        ({SHARE: "10"}, {"share": "20", "size": "1Gi"}, "is best-effort"),
         ({MEMORY: "1Gi", SHARE: "10"}, {"share": "10"}, "gpu-share: '10' is what it has already"),
         ({MEMORY: "1Gi", SHARE: "10"}, {"limit": "100"}, "gpu-share-limit: '100' is what it has already"),
     ],
@@ -202,20 +167,6 @@ async def test_what_cannot_be_changed_is_refused_by_name(
         with pytest.raises(InputError, match=said):
             await resize(world, "p", **asked)
         assert await decision(world, "p") == before
-
-
-async def test_the_same_again_is_answered_as_done_before(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A repeated request is answered as done and writes nothing, so a lost confirmation does no harm."""
-    patches = LossyBinds()
-    path = f"/api/v1/namespaces/{namespace}/pods/p"
-    async with one_gpu(apiserver, valkey, namespace, patches.around) as world:
-        await placed(world, "p", share=30)
-        await resize(world, "p", share="40")
-        again = await resize(world, "p", share="40")
-        assert again.before == again.after
-        assert patches.patched.count(path) == 1
 
 
 async def counts(world: World, name: str, expected: tuple[float, int, int]) -> bool:

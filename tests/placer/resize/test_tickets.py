@@ -7,13 +7,13 @@ from functools import partial
 import nats.errors
 import pytest
 
-from plimsoll.cli.cluster import Cluster
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.resize_pod import NotConfirmedError, NotResizedError, resize_pod
 from plimsoll.events import Limit
 from plimsoll.part.errors import InputError
 from plimsoll.placer_api.resize_tickets import TICKET
 from plimsoll.placer_api.rpc import Resize, Resizing
+from plimsoll_cli.cluster import Cluster
+from plimsoll_cli.demo.servers import EmbeddedServer
+from plimsoll_cli.resize_pod import NotConfirmedError, NotResizedError, resize_pod
 from tests.placer.kube.world import World, scheduler
 from tests.placer.resize.pods import Counted, one_gpu, placed, written
 from tests.servers.apiserver import ApiServer, Object

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from placer import decide
 from placer.core import assignment, selector
-from placer.core.fit import NODE_AFFINITY
 from placer.core.plan import Plan
 from placer.core.policies import POLICIES
 from placer.core.reasons import Reason, summary
 from placer.core.refusal import Refusal
 from placer.core.room import misfit
 from placer.decide import MOST_UNFIT
-from placer.scheduler import choice
-from placer.scheduler.pods import pod_info
-from placer.scheduler.pods.pod_info import CHECKS, PodInfo
+from placer.scheduler import choice, profile
+from placer.scheduler.plugins.node_affinity import REASON as NODE_AFFINITY
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import CHECKS
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import NodeSelectorRequirement, Pod
 from tests.placer.kube.memory_cluster import MemoryCluster, pod, small
@@ -186,7 +186,7 @@ async def test_kept_out_pods_have_verdicts_of_their_own() -> None:
         "1 node(s) were unschedulable."
     )
     assert world.choice.obstacles(pod("other", labels={"app": "y"}), NodeName("c")) == ()
-    world.cluster.release(PodUid("keeper1"))
+    world.cluster.forget(PodUid("keeper1"))
     assert await world.place(selected) == "c"
     world.cluster.remove_node(NodeName("c"))
     assert await world.place(pod("q", labels={"app": "x"})) is None
@@ -252,7 +252,7 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "FEW_NODES", few)
         patch.setattr(choice, "SLICE", 2)
-        patch.setattr(pod_info, "CHECKS", checks)
+        patch.setattr(profile, "CHECKS", checks)
         patch.setattr(decide, "MOST_UNFIT", most_unfit)
         for number, step in enumerate(steps):
             match step:
@@ -263,7 +263,7 @@ async def test_no_pod_is_refused_while_a_node_has_a_place(
                 case ("report", index, free):
                     world.report(f"n{index}", *free)
                 case ("end", index):
-                    world.cluster.release(PodUid(f"p{index}"))
+                    world.cluster.forget(PodUid(f"p{index}"))
                 case ("place", memory, cpu, selector):
                     wanted = pod(f"p{number}", memory, cpu, nodeSelector=selector)
                     whys = {node: world.choice.obstacles(wanted, node) for node in world.cluster.nodes}

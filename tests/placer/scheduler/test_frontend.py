@@ -3,10 +3,10 @@
 import asyncio
 import json
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.quantity import GIB
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY, SHARE
-from tests.placer.kube.world import World, condition, gpu_of, scheduler
+from tests.placer.kube.world import condition, gpu_of, scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until
@@ -145,36 +145,6 @@ async def test_answers_that_a_tenant_wrote_in_advance_are_refused_by_name(
             assert "nodeName" not in refused["spec"]
 
 
-async def test_deleting_a_pod_frees_its_gpu_for_one_that_waits(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A pod that fits nowhere is placed once another is deleted; the ledger holds the newcomer alone."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await world.report("n1", 24)
-        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi"}))
-        await world.until_bound("first")
-        second = await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "20Gi"}))
-        await world.until_refused("second", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
-        await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/first?gracePeriodSeconds=0")
-        await world.until_bound("second")
-        assert [booking.pod for booking in world.ledger.bookings()] == [second["metadata"]["uid"]]
-
-
-async def test_ended_pod_frees_its_gpu(apiserver: ApiServer, valkey: EmbeddedServer, namespace: str) -> None:
-    """A pod that succeeded holds no GPU any more, though the API server still lists it."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1", {"pods": "1"})
-        await world.report("n1", 24)
-        await create_pod(apiserver, namespace, pod_manifest("first", {MEMORY: "20Gi"}))
-        await world.until_bound("first")
-        await create_pod(apiserver, namespace, pod_manifest("second", {MEMORY: "20Gi"}))
-        await world.until_refused("second", "1 Too many pods")
-        path = f"/api/v1/namespaces/{namespace}/pods/first/status"
-        await apiserver.must("PATCH", path, {"status": {"phase": "Succeeded"}})
-        await world.until_bound("second")
-
-
 async def test_pod_without_gpu_is_placed_by_node_fit_alone(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -232,44 +202,3 @@ async def test_other_schedulers_pods_are_counted_and_left_alone(
         await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/foreign/binding", bind)
         await create_pod(apiserver, namespace, pod_manifest("p", {"cpu": "2"}))
         await world.until_refused("p", "0/1 nodes are available: 1 Insufficient cpu.")
-
-
-async def test_first_report_of_a_node_is_enough_to_place_by(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A node's first report places a waiting pod."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "4Gi"}))
-        await world.until_refused("p", "1 node(s) had no GPU report")
-        await world.report("n1", 24)
-        assert gpu_of(await world.until_bound("p")) == ("n1", "GPU-n1-0")
-
-
-async def test_pod_of_higher_priority_takes_the_room_that_several_wait_for(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Room that comes free goes to the waiting pod with the highest priority, though that pod came last."""
-    name = f"urgent-{namespace}"
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    await apiserver.must("POST", classes, {"metadata": {"name": name}, "value": 1000})
-    try:
-        async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
-            await create_node(apiserver, "n1")
-            await world.report("n1", 24)
-            for index in range(3):
-                await create_pod(apiserver, namespace, pod_manifest(f"plain{index}", {MEMORY: "20Gi"}))
-            urgent = pod_manifest("urgent", {MEMORY: "20Gi"})
-            urgent["spec"]["priorityClassName"] = name
-            await create_pod(apiserver, namespace, urgent)
-            await until(lambda: _has_seen(world, 4))
-            world.ready.set()
-            await world.until_bound("urgent")
-            for index in range(3):
-                await world.until_refused(f"plain{index}", "1 Insufficient plimsoll.dev/gpu-memory")
-    finally:
-        await apiserver.must("DELETE", f"{classes}/{name}")
-
-
-async def _has_seen(world: World, pods: int) -> bool:
-    return len(world.parts.queue) == pods

@@ -15,10 +15,10 @@ from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.stores.list_writer import COMPARED, ListWriter
 from placer.stores.scores import ScoreList
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.events import NodeState
 from plimsoll.ids import NodeName
 from plimsoll.placer_api import redis_keys as keys
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import CHECK_S, eventually, orders, report
 from tests.placer.core.worlds import gpu
 from tests.servers.waiting import PATIENCE_S
@@ -118,6 +118,7 @@ DAMAGES: dict[str, Callable[[Client], Awaitable[Any]]] = {
     "one node less": lambda client: client.zrem(keys.NODES, "n1"),
     "one GPU less": lambda client: client.zrem(keys.GPUS, "n1/GPU-1-a"),
     "order from the future": lambda client: client.hset(keys.ORDER, "n1", "999 999"),
+    "order from the past": lambda client: client.hset(keys.ORDER, "n1", "1 0"),
     "order that is none": lambda client: client.hset(keys.ORDER, "n1", "soon"),
     "forged report": forge_a_report,
     "text in the place of the nodes": replace_nodes,

@@ -11,9 +11,19 @@ CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 
 
 @pytest.fixture
-async def webhook(apiserver: ApiServer, namespace: str) -> AsyncIterator[Scene]:
-    """A webhook as shipped, on a cluster with NVIDIA's runtime class."""
+async def runtime_class(apiserver: ApiServer) -> AsyncIterator[None]:
+    """NVIDIA's runtime class, which a pod may only name where it exists."""
     await apiserver.must("POST", CLASSES, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    yield
+    await apiserver.must("DELETE", f"{CLASSES}/nvidia")
+
+
+@pytest.fixture
+async def webhook(
+    apiserver: ApiServer,
+    namespace: str,
+    runtime_class: None,  # noqa: ARG001 - must be there
+) -> AsyncIterator[Scene]:
+    """A webhook with the shipped rights and configuration."""
     async with scene(apiserver, namespace) as found:
         yield found
-    await apiserver.must("DELETE", f"{CLASSES}/nvidia")

@@ -3,9 +3,6 @@
 import io
 import json
 import re
-from collections.abc import AsyncIterator
-
-import pytest
 
 from plimsoll.broker.volume import csi_volume, volume_mounts
 from tests.placer.webhook.core.pods import GPU, MEMORY, container, gpu_pod, pod
@@ -13,32 +10,12 @@ from tests.placer.webhook.scene import RESTRICTED, Scene, scene
 from tests.servers.apiserver import ApiServer
 from tests.servers.waiting import until
 
-NODE = "/apis/node.k8s.io/v1/runtimeclasses"
 SECURE = {
     "allowPrivilegeEscalation": False,
     "runAsNonRoot": True,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-
-@pytest.fixture
-async def runtime_class(apiserver: ApiServer) -> AsyncIterator[None]:
-    """NVIDIA's runtime class, which a pod may only name where it exists."""
-    await apiserver.must("POST", NODE, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
-    yield
-    await apiserver.must("DELETE", f"{NODE}/nvidia")
-
-
-@pytest.fixture
-async def webhook(
-    apiserver: ApiServer,
-    namespace: str,
-    runtime_class: None,  # noqa: ARG001 - must be there
-) -> AsyncIterator[Scene]:
-    """A webhook with the shipped rights and configuration."""
-    async with scene(apiserver, namespace) as found:
-        yield found
 
 
 async def test_a_pod_is_stored_with_all_it_needs(webhook: Scene) -> None:
@@ -76,8 +53,9 @@ async def test_a_pod_that_cannot_work_is_refused_with_a_reason(webhook: Scene) -
 async def test_the_placers_annotations_are_refused_from_everybody(webhook: Scene) -> None:
     """An administrator too is refused at creation, without any policy."""
     for given in (container(), container(limits={GPU: 1})):
-        refused = await webhook.create(pod(given, annotations={"gpus.plimsoll.dev/main": "GPU-1"}))
-        assert "is for the placer alone to write; recreate the pod without it" in refused["message"]
+        for name in ("gpus.plimsoll.dev/main", "plimsoll.dev/decision"):
+            refused = await webhook.create(pod(given, annotations={name: "x"}))
+            assert "is for the placer alone to write; recreate the pod without it" in refused["message"]
 
 
 async def test_restricted_namespaces_take_the_pods(webhook: Scene) -> None:
@@ -93,14 +71,6 @@ async def test_restricted_namespaces_take_the_pods(webhook: Scene) -> None:
     given["spec"]["volumes"] = [{"name": "host", "hostPath": {"path": "/var/lib/plimsoll"}}]
     assert 'violates PodSecurity "restricted' in (await webhook.create(given))["message"]
     assert 'violates PodSecurity "restricted' in (await webhook.create(gpu_pod()))["message"]
-
-
-async def test_pods_without_gpus_see_none_under_our_scheduler_alone(webhook: Scene) -> None:
-    """`void` for our scheduler's pods; another scheduler's pod is stored as it came."""
-    ours = await webhook.create(pod(container()))
-    assert ours["spec"]["containers"][0]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    other = await webhook.create({"metadata": {"name": "other"}, "spec": {"containers": [container()]}})
-    assert "env" not in other["spec"]["containers"][0]
 
 
 async def test_an_annotation_of_a_waiting_pod_changes_to_good_values_only(webhook: Scene) -> None:
@@ -233,17 +203,3 @@ async def test_other_schedulers_pods_are_translated_with_a_warning(
         }
         assert (await found.create(whole))["spec"]["schedulerName"] == "default-scheduler"
         assert "plimsoll_webhook_translated_total 0" not in await found.text("/metrics")
-
-
-async def test_with_an_extender_its_schedulers_pods_are_taken(
-    apiserver: ApiServer,
-    namespace: str,
-    runtime_class: None,  # noqa: ARG001 - must be there
-) -> None:
-    """By the setting, a pod under kube-scheduler may ask for GPUs, and gets all it needs."""
-    async with scene(apiserver, namespace, extended_schedulers="default-scheduler") as found:
-        given = gpu_pod()
-        del given["spec"]["schedulerName"]
-        stored = await found.create(given)
-        assert stored["spec"]["schedulerName"] == "default-scheduler"
-        assert stored["spec"]["runtimeClassName"] == "nvidia"

@@ -9,10 +9,9 @@ import pytest
 from nats.errors import Error
 
 from plimsoll.bus.access import BusAccess
-from plimsoll.bus.client import BusClient
-from plimsoll.bus.connection import connect
-from plimsoll.cli.demo.servers import EmbeddedServer
-from plimsoll.cli.events import NoEventsError, connected
+from plimsoll.bus.client import BusClient, connect
+from plimsoll_cli.demo.servers import EmbeddedServer
+from plimsoll_cli.events import NoEventsError, connected
 from tests.logs import capture_logs
 from tests.servers.relay import HANDSHAKE
 from tests.servers.waiting import PATIENCE_S, until_true
@@ -197,7 +196,7 @@ async def test_no_password_goes_in_clear_text_where_tls_is_demanded(
 ) -> None:
     """A server whose `INFO` has no TLS, or somebody on the way who took it out, receives nothing and is named."""
     received, tries = bytearray(), list[int]()
-    monkeypatch.setattr("plimsoll.cli.events.CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr("plimsoll_cli.events.CONNECT_S", PATIENCE_S)
 
     async def listens(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tries.append(1)

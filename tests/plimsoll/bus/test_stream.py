@@ -14,8 +14,8 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from plimsoll.bus.stream import DUPLICATE_WINDOW_S, MAX_AGE_S, MAX_BYTES, Stream
 from plimsoll.bus.subjects import EVENTS, STREAM
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.part.causes import cause_of
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.servers.clusters import nats_cluster
 from tests.servers.waiting import PATIENCE_S
 

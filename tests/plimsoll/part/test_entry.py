@@ -49,11 +49,11 @@ def test_the_help_names_the_part_and_its_settings(part: str, argument: str) -> N
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ("hook.broker", "PLIMSOLL_BROKER_AUDIT_S (default: 30.0 seconds)\n"),
+        ("hook.broker", "PLIMSOLL_BROKER_WAIT_POLICY (default: fifo)\n"),
         ("hook.broker", "PLIMSOLL_BROKER_METRICS_PORT (default: none)\n"),
         ("monitor", "PLIMSOLL_NODE (no default)\n"),
-        ("monitor", "PLIMSOLL_TOLERANCE_BYTES (default: 8388608 bytes)\n"),
-        ("placer", "PLIMSOLL_FORMULA (default: prose)\n"),
+        ("monitor", "PLIMSOLL_OUTBOX_BYTES (default: 134217728 bytes)\n"),
+        ("placer", "PLIMSOLL_POLICY (default: headroom)\n"),
         ("placer", "PLIMSOLL_LOCAL_NODES (default: none)\n"),
     ],
 )

@@ -62,8 +62,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_spelling(name: str, remedy:
 
 def test_a_part_knows_its_own_names_behind_its_prefix() -> None:
     """The broker refuses a misspelt setting of its own; the placer leaves that to the broker."""
-    typo = {"PLIMSOLL_BROKER_ADUIT_S": "1"}
-    with pytest.raises(InputError, match="did you mean PLIMSOLL_BROKER_AUDIT_S"):
+    typo = {"PLIMSOLL_BROKER_WIAT_POLICY": "fifo"}
+    with pytest.raises(InputError, match="did you mean PLIMSOLL_BROKER_WAIT_POLICY"):
         hook.broker.settings.load(typo)
     placer.settings.load(typo)
     with pytest.raises(InputError, match=r"did you mean PLIMSOLL_NODE\?"):
@@ -89,7 +89,7 @@ def test_all_bad_values_are_told_at_once() -> None:
     """Each with name, value and remedy: unknown names, unreadable values, bounds, URLs and missing files."""
     given = {
         "PLIMSOLL_NAST_URL": "nats://u:pw@x",
-        "PLIMSOLL_SAMPLE_MS": "soon",
+        "PLIMSOLL_RECONCILE_S": "soon",
         "PLIMSOLL_NATS_URL": "nats://u:p/w@h:4222",
         "PLIMSOLL_KUBECONFIG": "/no/such/file",
     }
@@ -99,7 +99,7 @@ def test_all_bad_values_are_told_at_once() -> None:
     for text in (
         "PLIMSOLL_NAST_URL: (value not shown)",
         "PLIMSOLL_NODE: None is not set",
-        "PLIMSOLL_SAMPLE_MS: 'soon' is refused",
+        "PLIMSOLL_RECONCILE_S: 'soon' is refused",
         "PLIMSOLL_NATS_URL: 'nats://…@h:4222' is no URL",
         "PLIMSOLL_KUBECONFIG: '/no/such/file' does not exist; name a readable kubeconfig",
     ):

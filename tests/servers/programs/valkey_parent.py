@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import valkey_server
+from plimsoll_cli.demo.servers import valkey_server
 
 
 async def main() -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from hook.broker.core.audit.overheads import MeasuredUse
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.wire import ContainerLines, MeasuredProcess
 from plimsoll.ids import ContainerName, GpuUuid, PodUid, ProcessKey
@@ -72,6 +71,28 @@ class Attribution:
     place: ContainerOnGpu
     slots: tuple[int, ...] | None
     has_context: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredUse:
+    """A process on a GPU at a measurement that counts.
+
+    Attributes:
+        used_bytes: NVML's figure.
+        word_bytes: the process's own word.
+        has_context: the process had reported its context, so that the figure holds the whole context.
+        is_awaited: the process held still for this measurement, so that its context was not just ending.
+    """
+
+    used_bytes: int
+    word_bytes: int
+    has_context: bool = False
+    is_awaited: bool = False
+
+    @property
+    def past_bytes(self) -> int:
+        """NVML's figure less the word; below 0 where the driver has not given reserved memory yet."""
+        return self.used_bytes - self.word_bytes
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties

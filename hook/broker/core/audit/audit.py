@@ -4,6 +4,9 @@ What always holds:
 
 * The bytes that a process holds past its words (`excess_bytes`) count against its container's line. They end with
   the process, and say nothing of another process.
+* A measurement that counts proves the bytes that it shows past the word. One that shows less lowers the excess at
+  once, but never below NVML's figure less the lower of two words: the word now, and the word at the measurement
+  before. A program that fills its line reserves bytes in its word before the driver gives them: it has freed nothing.
 * A measurement counts for a process on two conditions. The process had the same slots at the measurement before. Its
   words did not change between the moment before NVML was asked and the reading of the words. Otherwise its excess
   stays as it was.
@@ -12,7 +15,7 @@ What always holds:
   once, and again only after it had ended.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,14 +27,15 @@ from hook.broker.core.audit.attribution import (
     Attribution,
     Audited,
     ContainerOnGpu,
+    MeasuredUse,
     ProcessOnGpu,
     attributed,
 )
-from hook.broker.core.audit.overheads import BLOCK_BYTES, RUN, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import Measured
 from plimsoll.ids import GpuUuid, ProcessKey
+from plimsoll.quantity import MIB
 
 _WITHOUT: Final = (
     "uses the GPU without the library, so no line holds it: its environment was cleared, LD_PRELOAD was unset, or "
@@ -43,6 +47,56 @@ _UNHOOKED_SOMEWHERE: Final = f"a process of one of this pod's containers {_WITHO
 UNHOOKED_NS: Final = 2_000_000_000
 """Nanoseconds over which a process is measured without a hello, before it counts as one without the library. Between
 two quick measurements the hello of a program that has just started may still be under way."""
+
+RUN: Final = 3
+"""Measurements over which memory must stay the same before a context's cost is learned from it. NVML shows a part of
+a context that is just ending, and a learned cost only falls."""
+
+BLOCK_BYTES: Final = 2 * MIB
+"""NVIDIA's driver gives out memory in blocks of this size. Smaller differences do not count."""
+
+LEAST_CONTEXT_BYTES: Final = MIB
+"""No driver's context costs less. Less means that the process has counted the context already."""
+
+
+class Overhead:
+    """The bytes of a process on a GPU past its words, and the apparent cost of its contexts."""
+
+    def __init__(self) -> None:
+        self._samples: deque[MeasuredUse] = deque(maxlen=RUN)
+        self.excess_bytes = 0
+        """Bytes that the process holds past its word, at least 0."""
+        self.measured_ns = 0
+        """The machine's clock when the latest measurement that counts began; 0 for none."""
+
+    def add(self, sample: MeasuredUse) -> None:
+        """Take in the next measurement that counts."""
+        before = self._samples[-1] if self._samples else sample
+        possible_bytes = sample.used_bytes - min(sample.word_bytes, before.word_bytes)
+        self._samples.append(sample)
+        self.excess_bytes = max(0, sample.past_bytes, min(self.excess_bytes, possible_bytes))
+
+    @property
+    def bare_bytes(self) -> int | None:
+        """NVML's figure less the word with a context, if the process held still for it; else None.
+
+        A process that does not hold still must show the same over `RUN` measurements.
+        """
+        latest = self._samples[-1] if self._samples else None
+        if latest is not None and latest.is_awaited and latest.has_context:
+            return latest.past_bytes if latest.past_bytes >= LEAST_CONTEXT_BYTES else None
+        return self._steady([each.past_bytes for each in self._samples])
+
+    @property
+    def whole_bytes(self) -> int | None:
+        """NVML's figure, if it did not change over `RUN` measurements with a context; else None."""
+        return self._steady([each.used_bytes for each in self._samples])
+
+    def _steady(self, values: list[int]) -> int | None:
+        if len(values) < RUN or not all(each.has_context for each in self._samples):
+            return None
+        lowest = min(values)
+        return lowest if lowest >= LEAST_CONTEXT_BYTES and max(values) - lowest <= BLOCK_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +142,10 @@ class Audit:
         self._over_announced: frozenset[ContainerOnGpu] = frozenset()
         self._bare_since_ns: dict[ProcessKey, int] = {}
         self._bare_announced: dict[ProcessKey, ContainerKey] = {}
+
+    def context_bytes(self, gpu: GpuUuid) -> int:
+        """Bytes that a context costs on a GPU; 0 while the cost is not known."""
+        return self.contexts.get(gpu, 0)
 
     def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
         """Bytes that a container holds past its words."""

@@ -6,13 +6,12 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from hook.broker.core.audit.absences import Absences
 from hook.broker.core.audit.attribution import Audited, Hooked
 from hook.broker.core.audit.audit import Audit
 from hook.broker.core.events import WordsRead
-from hook.broker.core.ids import ContainerKey, SlotMeasured, SlotUse
-from hook.broker.core.instructions import Instruction, LogWarning, ReadWords, SaveContexts
-from hook.broker.core.processes.lives import Lives
+from hook.broker.core.ids import ContainerKey, Process, SlotMeasured, SlotUse
+from hook.broker.core.instructions import Instruction, LogWarning, ReadWords, SaveContexts, VacateSlots
+from hook.broker.core.lives import Lives
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Measured
 from plimsoll.ids import GpuUuid, PodUid, ProcessKey
@@ -24,52 +23,23 @@ _IN_VAIN_REMEDY: Final = "find out why NVML is slow on this node: `not_measured`
 
 
 class Measuring:
-    """The results of all measurements so far, and the number of findings."""
+    """Takes measurements in, one by one, and counts the findings."""
 
-    def __init__(self, lives: Lives, contexts: Mapping[GpuUuid, int]) -> None:
+    def __init__(self, lives: Lives, audit: Audit) -> None:
         """Begin.
 
         Args:
             lives: the hooked processes, and the announcer.
-            contexts: the known cost of a context, in bytes per GPU.
+            audit: compares measurements with words; fresh.
         """
         self._lives = lives
-        self._audit = Audit(contexts)
+        self._audit = audit
         self._absences = Absences()
         self._found: Counter[tuple[ContainerKey, type[Violated | Unenforced]]] = Counter()
-
-    def context_bytes(self, gpu: GpuUuid) -> int:
-        """Bytes that a context costs on a GPU; 0 while the cost is not known."""
-        return self._audit.contexts.get(gpu, 0)
-
-    def excess_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """Bytes that NVML showed of a container past its words."""
-        return self._audit.excess_bytes(container, gpu)
-
-    def excess_of(self, process: ProcessKey, gpu: GpuUuid) -> int:
-        """Bytes that NVML showed of a process past its words."""
-        return self._audit.of_process(process, gpu)[1]
-
-    def measured_bytes(self, container: ContainerKey, gpu: GpuUuid) -> int:
-        """Bytes that NVML showed of a container in the last measurement."""
-        return self._audit.measured_bytes(container, gpu)
-
-    def lists_processes(self, gpu: GpuUuid) -> bool:
-        """Whether NVML lists the processes on a GPU, as far as is known."""
-        return self._audit.lists_processes(gpu)
-
-    @property
-    def capacity(self) -> Mapping[GpuUuid, int]:
-        """Usable bytes per measured GPU, less the bytes of processes of no registered container."""
-        return self._audit.capacity
 
     def found_count(self, container: ContainerKey, sort: type[Violated | Unenforced]) -> int:
         """How often a finding of this sort was announced for a container since this broker's start."""
         return self._found[container, sort]
-
-    def unheld_pids(self, container: ContainerKey) -> tuple[int, ...]:
-        """The processes of a container that were announced as running without the library, and still do."""
-        return self._audit.unheld_pids(container)
 
     def ask(
         self,
@@ -191,3 +161,28 @@ def _hooked(lines: ContainerLines, own: Sequence[SlotUse] | None, contexts: froz
 def _marked(lines: ContainerLines, masks: Iterable[int]) -> frozenset[GpuUuid]:
     marks = reduce(or_, masks, 0)
     return frozenset(line.gpu for place, line in enumerate(lines.lines) if marks >> place & 1)
+
+
+class Absences:
+    """The processes with memory in their words that the latest measurement did not list."""
+
+    def __init__(self) -> None:
+        self._absent: frozenset[tuple[ContainerKey, ProcessKey]] = frozenset()
+
+    def take(
+        self, measured: Measured, holders: Mapping[tuple[ContainerKey, ProcessKey], int]
+    ) -> list[VacateSlots]:
+        """Take in a measurement.
+
+        Args:
+            measured: the measurement by NVML.
+            holders: the owner words of all processes with memory in their words.
+
+        Returns:
+            An instruction for each process that was absent from two measurements in a row.
+        """
+        listed = {ProcessKey(process.pid, process.start_ticks) for process in measured.processes}
+        absent = frozenset(holder for holder in holders if holder[1] not in listed)
+        suspects = sorted(absent & self._absent)
+        self._absent = absent
+        return [VacateSlots(place, Process(key, holders[place, key])) for place, key in suspects]

@@ -12,7 +12,7 @@ What always holds:
   already. Then no container there is granted more than it uses, until others end.
 * Grants are soft. Bytes that are granted, and neither used nor promised, are taken back when that lets a waiting
   process go on. The rest is spread again, so that no process has to ask while memory is plentiful.
-* A grant keeps the state safe in the sense of `bank`, so containers do not wait for each other in a circle. If memory
+* A grant keeps the state safe (see `safe_state`), so containers do not wait for each other in a circle. If memory
   vanishes for good under a safe state and a circle follows, the youngest container in the circle is refused.
 * Every ticket gets exactly one answer, `Allow` or `Refuse`, unless the ticket was withdrawn before.
 
@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.bank import Bank
-from hook.broker.core.memory.capacities import Capacities
-from hook.broker.core.memory.holdings import PROMISE_S, Holding, Holdings
+from hook.broker.core.memory.holdings import PROMISE_S, Capacities, Holding, Holdings
 from hook.broker.core.memory.policies.policy import WaitPolicy, WaitTicket
+from hook.broker.core.memory.safe_state import AllocationState
 from hook.broker.core.memory.wait_queue import GOING_MOST, Wait, WaitQueue
 from plimsoll.ids import GpuUuid
 
@@ -96,6 +95,9 @@ class Refuse:
 
 Step = ReadUsed | SetGranted | SetWanted | AnnouncePaused | Allow | Refuse
 
+REMIND_S: Final = 300.0
+"""Seconds between two announcements of the same wait."""
+
 
 class MemoryArbiter:
     """The pure state machine. All times are seconds of the same clock, which never goes back."""
@@ -104,7 +106,7 @@ class MemoryArbiter:
         self,
         policy: WaitPolicy,
         *,
-        remind_s: float = 300.0,
+        remind_s: float = REMIND_S,
         longest_wait_s: float | None = None,
         block_bytes: int = 0,
     ) -> None:
@@ -239,7 +241,9 @@ class MemoryArbiter:
             if reason:
                 self._queue.remove(wait.ticket)
                 yield Refuse(wait.ticket, reason, now_s - wait.since_s)
-        for wait in self._queue.break_circles(Bank(self._capacities.lasting, self._holdings.floors())):
+        for wait in self._queue.break_circles(
+            AllocationState(self._capacities.lasting, self._holdings.floors())
+        ):
             yield Refuse(wait.ticket, "containers wait for each other here", now_s - wait.since_s)
 
     def _never(self, wait: Wait) -> str:
@@ -277,10 +281,10 @@ class MemoryArbiter:
         return ""
 
     def _decide(self, now_s: float) -> Iterable[Step]:
-        going = self._queue.going_on(Bank(self._capacities.latest, self._holdings.floors()))
-        bank = Bank(self._capacities.latest, self._holdings.ceilings())
+        going = self._queue.going_on(AllocationState(self._capacities.latest, self._holdings.floors()))
+        state = AllocationState(self._capacities.latest, self._holdings.ceilings())
         overdrawn = self._overdrawn()
-        is_there = _take_all(bank, going)
+        is_there = _take_all(state, going)
         if overdrawn or not is_there:
             wanted = frozenset() if is_there else self._holdings.connected(wait.gpu for wait, _ in going)
             lowered = self._take_back(overdrawn | wanted)
@@ -290,7 +294,7 @@ class MemoryArbiter:
             if lowered or not is_there:
                 return
         yield from self._grant(going, now_s)
-        yield from self._spread(bank)
+        yield from self._spread(state)
         yield from self._announce_paused(now_s)
         yield from self._set_wanted()
         if len(going) == GOING_MOST:
@@ -322,7 +326,7 @@ class MemoryArbiter:
                 yield _set_granted(wait.container, wait.gpu, holding, holding.floor_bytes)
             yield Allow(wait.ticket, now_s - wait.since_s)
 
-    def _spread(self, bank: Bank) -> Iterable[Step]:
+    def _spread(self, state: AllocationState) -> Iterable[Step]:
         """Grant memory that no process waits for, as far as that is safe: first to users of the GPU, oldest first.
 
         On GPUs with a waiting process, only containers that hold memory get more: the process waits for their end.
@@ -333,11 +337,11 @@ class MemoryArbiter:
         waiting = {(wait.container, wait.gpu) for wait in self._queue.waits}
         for container, gpu, holding in sorted(holdings, key=lambda item: not item[2].floor_bytes):
             is_kept_back = (gpu in contended and container not in users) or (container, gpu) in waiting
-            target = min(holding.line_bytes, holding.ceiling_bytes + max(0, bank.free_bytes(gpu)))
+            target = min(holding.line_bytes, holding.ceiling_bytes + max(0, state.free_bytes(gpu)))
             if is_kept_back or target <= holding.granted_bytes:
                 continue
-            if bank.may_reach(container, gpu, target):
-                bank.reach(container, gpu, target)
+            if state.may_reach(container, gpu, target):
+                state.reach(container, gpu, target)
                 yield _set_granted(container, gpu, holding, target)
 
     def _announce_paused(self, now_s: float) -> Iterable[Step]:
@@ -359,10 +363,10 @@ def _set_granted(container: ContainerKey, gpu: GpuUuid, holding: Holding, grante
     return SetGranted(container, gpu, granted_bytes)
 
 
-def _take_all(bank: Bank, going: list[tuple[Wait, int]]) -> bool:
-    """Book all of these in the bank, in order. Returns False, with some of them booked, if the bank forbids one."""
+def _take_all(state: AllocationState, going: list[tuple[Wait, int]]) -> bool:
+    """Book all of these in the state, in order. Returns False, with some of them booked, if the state forbids one."""
     for wait, target_bytes in going:
-        if not bank.may_reach(wait.container, wait.gpu, target_bytes):
+        if not state.may_reach(wait.container, wait.gpu, target_bytes):
             return False
-        bank.reach(wait.container, wait.gpu, target_bytes)
+        state.reach(wait.container, wait.gpu, target_bytes)
     return True

@@ -1,18 +1,21 @@
-"""Memory requests on a node that overcommits: between the broker's events and the `MemoryArbiter`.
+"""Memory requests: between the broker's events and the `MemoryArbiter`.
 
 This module knows which process asked over which connection, which containers have a line on a GPU, and what was
-announced. The arbiter decides who waits.
+announced. The arbiter decides who waits. Without overcommit, every line is granted in full, and no process waits. A
+process still asks where its page was written by an earlier broker that did overcommit. Such a request is granted at
+once.
 
 What always holds: after a `paused` announcement comes exactly one `resumed`, whatever ends the wait, unless the
 broker itself ends in between.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from hook.broker.core.announcer import Announcer, about
-from hook.broker.core.audit.overheads import BLOCK_BYTES
+from hook.broker.core.audit.audit import BLOCK_BYTES
 from hook.broker.core.datagram import DatagramKind
 from hook.broker.core.events import DatagramReceived, HeldRead
 from hook.broker.core.ids import ContainerKey
@@ -27,11 +30,33 @@ from hook.broker.core.memory.arbiter import (
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.histogram import WaitTimes
+from hook.broker.core.memory.policies.fifo import Fifo
 from hook.broker.core.memory.policies.policy import WaitTicket
 from plimsoll.broker import announcements
 from plimsoll.broker.wire import ContainerLines, Line
 from plimsoll.ids import GpuUuid, ProcessKey
+
+WAIT_BUCKETS_S: Final = (0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0)
+"""Upper bounds in seconds: from "a user noticed the wait" over "a job ended" to "a night"."""
+
+
+@dataclass(slots=True)
+class WaitTimes:
+    """The durations of one container's finished waits.
+
+    Attributes:
+        sum_s: all durations together, in seconds.
+        counts: finished waits per bucket of `WAIT_BUCKETS_S`. The last entry counts the longer ones.
+    """
+
+    sum_s: float = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(WAIT_BUCKETS_S) + 1))
+
+    def add(self, waited_s: float) -> None:
+        """Count one more finished wait of `waited_s` seconds."""
+        self.sum_s += waited_s
+        self.counts[bisect_left(WAIT_BUCKETS_S, waited_s)] += 1
+
 
 WriteLimits = Callable[[Iterable[ContainerKey]], list[Instruction]]
 """Gives the instructions that write the current numbers onto the pages of these containers."""
@@ -51,15 +76,6 @@ class Overcommit:
     arbiter: MemoryArbiter
     granted: Mapping[ContainerKey, Mapping[GpuUuid, int]] = field(default_factory=dict)
 
-    def requests(self, announcer: Announcer, set_limits: WriteLimits) -> "MemoryRequests":
-        """The memory requests of a broker that just started.
-
-        Args:
-            announcer: for `paused` and `resumed`.
-            set_limits: brings pages up to date with `granted_bytes` and `is_wanted`.
-        """
-        return MemoryRequests(self, announcer, set_limits)
-
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
@@ -74,11 +90,19 @@ class _Asker:
 
 
 class MemoryRequests:
-    """Every request for memory on this node; see `Overcommit.requests`."""
+    """Every request for memory on this node."""
 
-    def __init__(self, overcommit: Overcommit, announcer: Announcer, set_limits: WriteLimits) -> None:
-        self._arbiter = overcommit.arbiter
-        self._granted = overcommit.granted
+    def __init__(self, overcommit: Overcommit | None, announcer: Announcer, set_limits: WriteLimits) -> None:
+        """Begin, for a broker that just started.
+
+        Args:
+            overcommit: None where no process waits.
+            announcer: for `paused` and `resumed`.
+            set_limits: brings pages up to date with `granted_bytes` and `is_wanted`.
+        """
+        self._has_waits = overcommit is not None
+        self._arbiter = overcommit.arbiter if overcommit else MemoryArbiter(Fifo())
+        self._granted = overcommit.granted if overcommit else {}
         self._announcer = announcer
         self._set_limits = set_limits
         self._containers: dict[GpuUuid, list[ContainerKey]] = {}
@@ -100,12 +124,12 @@ class MemoryRequests:
     def enrol(self, container: ContainerKey, lines: ContainerLines) -> list[Step]:
         """Take in a container that was registered or whose lines changed.
 
-        A container that owns its GPUs never waits, so it takes no part.
+        A container that owns its GPUs never waits, so it takes no part. Without overcommit, none does.
 
         Returns:
             Steps for `carry`, once the container's pages are laid out.
         """
-        if lines.whole:
+        if lines.whole or not self._has_waits:
             return []
         for line in lines.lines:
             on = self._containers.setdefault(line.gpu, [])
@@ -200,7 +224,7 @@ class MemoryRequests:
 
     def read_held(self, gpus: Iterable[GpuUuid]) -> list[Instruction]:
         """Read the words on these GPUs, because memory may have been given back there."""
-        return [ReadHeld(gpu, tuple(self._containers.get(gpu, ()))) for gpu in gpus]
+        return [ReadHeld(gpu, tuple(on)) for gpu in gpus if (on := self._containers.get(gpu))]
 
     def read_contended(self) -> list[Instruction]:
         """Read the words on every GPU with a waiting process; write the pages there first, in case a write failed."""

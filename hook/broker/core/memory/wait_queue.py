@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.memory.bank import Bank
 from hook.broker.core.memory.holdings import Holdings
 from hook.broker.core.memory.policies.policy import WaitingRequest, WaitPolicy, WaitTicket
+from hook.broker.core.memory.safe_state import AllocationState
 from plimsoll.ids import GpuUuid
 
 GOING_MOST: Final = 64
@@ -67,18 +67,18 @@ class WaitQueue:
         """Take out a wait; None for an unknown ticket."""
         return self._waits.pop(ticket, None)
 
-    def going_on(self, bank: Bank) -> list[tuple[Wait, int]]:
-        """The waits that go on, in order, with the bytes that each container then holds. The bank books the bytes."""
+    def going_on(self, state: AllocationState) -> list[tuple[Wait, int]]:
+        """The waits that go on, in order, with the bytes that each container then holds, which `state` then has."""
         going: list[tuple[Wait, int]] = []
         left = list(self._waits.values())
-        while len(going) < GOING_MOST and (wait := self._next(_oldest(left), bank)):
-            target_bytes = _target(wait, bank)
-            bank.reach(wait.container, wait.gpu, target_bytes)
+        while len(going) < GOING_MOST and (wait := self._next(_oldest(left), state)):
+            target_bytes = _target(wait, state)
+            state.reach(wait.container, wait.gpu, target_bytes)
             going.append((wait, target_bytes))
             left.remove(wait)
         return going
 
-    def break_circles(self, bank: Bank) -> list[Wait]:
+    def break_circles(self, state: AllocationState) -> list[Wait]:
         """Take out the waits of the youngest containers until no containers wait for each other in a circle.
 
         Two sorts of containers do not count as waiting: those with a grant that is not used yet, though another
@@ -88,7 +88,7 @@ class WaitQueue:
             The waits that were taken out.
         """
         broken: list[Wait] = []
-        while circle := bank.in_circle(self._asks()):
+        while circle := state.in_circle(self._requests()):
             youngest = max(circle, key=self._holdings.enrolled)
             waits = [wait for wait in self.waits if wait.container == youngest]
             for wait in waits:
@@ -96,31 +96,31 @@ class WaitQueue:
             broken += waits
         return broken
 
-    def _asks(self) -> dict[ContainerKey, list[tuple[GpuUuid, int]]]:
-        asks: dict[ContainerKey, list[tuple[GpuUuid, int]]] = {}
+    def _requests(self) -> dict[ContainerKey, list[tuple[GpuUuid, int]]]:
+        requests: dict[ContainerKey, list[tuple[GpuUuid, int]]] = {}
         for wait in _oldest(list(self._waits.values())):
             if wait.hopeless_s is not None or self._holdings.has_promise(wait.container):
                 continue
-            asks.setdefault(wait.container, []).append((wait.gpu, wait.requested_bytes))
-        return asks
+            requests.setdefault(wait.container, []).append((wait.gpu, wait.requested_bytes))
+        return requests
 
-    def _next(self, left: list[Wait], bank: Bank) -> Wait | None:
+    def _next(self, left: list[Wait], state: AllocationState) -> Wait | None:
         """The next wait that can go on: first the policy's choices, then holders of memory, longest waiting first."""
-        able = {wait for wait in left if bank.may_reach(wait.container, wait.gpu, _target(wait, bank))}
-        chosen = self._chosen(left, able, bank)
+        able = {wait for wait in left if state.may_reach(wait.container, wait.gpu, _target(wait, state))}
+        chosen = self._chosen(left, able, state)
         blocked = [wait for wait in chosen if wait not in able]
-        holders = [wait for wait in left if bank.holds(wait.container)]
+        holders = [wait for wait in left if state.holds(wait.container)]
         newcomers = [wait for wait in chosen if not self._is_kept_back(wait, blocked)]
         going = (wait for wait in [*newcomers, *holders] if wait in able)
         return next(going, None)
 
-    def _chosen(self, left: list[Wait], able: set[Wait], bank: Bank) -> list[Wait]:
+    def _chosen(self, left: list[Wait], able: set[Wait], state: AllocationState) -> list[Wait]:
         """The policy's choice on each GPU."""
         chosen = []
         for gpu in sorted({wait.gpu for wait in left}):
             here = {wait.ticket: wait for wait in left if wait.gpu == gpu}
             views = [self._view(wait, can_go_on=wait in able) for wait in here.values()]
-            chosen.append(here[self._policy.choose(views, bank.free_bytes(gpu)).ticket])
+            chosen.append(here[self._policy.choose(views, state.free_bytes(gpu)).ticket])
         return chosen
 
     def _is_kept_back(self, wait: Wait, blocked: list[Wait]) -> bool:
@@ -150,5 +150,5 @@ def _oldest(waits: list[Wait]) -> list[Wait]:
     return list(firsts.values())
 
 
-def _target(wait: Wait, bank: Bank) -> int:
-    return bank.held_bytes(wait.container, wait.gpu) + wait.requested_bytes
+def _target(wait: Wait, state: AllocationState) -> int:
+    return state.held_bytes(wait.container, wait.gpu) + wait.requested_bytes

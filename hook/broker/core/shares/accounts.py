@@ -1,5 +1,5 @@
 """The account of a container on a GPU: three sums of due and used time, from which `gpus` decides whether the gate
-shuts.
+shuts. All accounts of a container name its gate, because each of them may shut it.
 
 | sum | grows by | sinks by | bounds |
 | --- | --- | --- | --- |
@@ -14,9 +14,10 @@ as half of its last kernel has left the window.
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
-from hook.broker.core.shares.gates import Gate
-from hook.broker.core.shares.history import History
+from hook.broker.core.ids import ContainerKey
+from hook.broker.core.shares.events import GateState, SetGate
 from hook.broker.core.shares.settings import (
     BURST_NS,
     CREDIT_NS,
@@ -29,7 +30,145 @@ from hook.broker.core.shares.settings import (
     REPAY,
     SPARE_NS,
     URGENT_NS,
+    S,
 )
+from plimsoll.broker.pages import GATE_STEP
+
+_WORDS: Final = 1 << 32
+"""A gate's word counts modulo this."""
+
+
+@dataclass(eq=False, slots=True)
+class Gate:
+    """The gate of a container.
+
+    Attributes:
+        word, sharers: the numbers in its file.
+        is_shut: the last tick decided to shut it.
+        stood_ns: the tick at which a thread last stood here while the gate was shut.
+        waited_ns: time in which a thread stood here.
+        waits: the number of such times.
+    """
+
+    container: ContainerKey
+    word: int
+    state: GateState = GateState.METERED
+    sharers: int = 0
+    is_shut: bool = False
+    stood_ns: int = 0
+    waited_ns: int = 0
+    waits: int = 0
+
+    def note_stand(self, now_ns: int, span_ns: int) -> None:
+        """Note that a thread stands at the shut gate: count it when first seen, and its time from then on."""
+        if self.stood_ns == now_ns - span_ns:
+            self.waited_ns += span_ns
+        elif self.stood_ns < now_ns:
+            self.waits += 1
+        self.stood_ns = now_ns
+
+    def show(self, state: GateState, sharers: int) -> SetGate | None:
+        """Enter both values; returns the instruction to write them, or None if the file has them already."""
+        self.state, word = state, next_word(self.word, state)
+        if word == self.word and sharers == self.sharers:
+            return None
+        self.word, self.sharers = word, sharers
+        return SetGate(self.container, word, sharers)
+
+
+def next_word(word: int, state: GateState) -> int:
+    """The gate word of this state, a step after `word`; `word` itself if it has this state already."""
+    if word % GATE_STEP == state.value:
+        return word
+    return (word - word % GATE_STEP + GATE_STEP + state.value) % _WORDS
+
+
+UNMET_PCT: Final = 2.0
+"""A container is announced from this many points below its request on: shares are accurate to this."""
+
+
+@dataclass(eq=False, slots=True)
+class History:
+    """The compute time of an account on its GPU.
+
+    Attributes:
+        ran_ns: time that the GPU ran its work, since its container joined.
+        paused_ns: time of all ticks in which it wanted nothing, since its container joined.
+        past: two moments about a second apart, each with `ran_ns` at that moment.
+        span: the start of the current span of wanting, with `ran_ns` and `paused_ns` then; None while the account
+            wants nothing.
+    """
+
+    past: tuple[tuple[int, float], tuple[int, float]]
+    ran_ns: float = 0.0
+    paused_ns: float = 0.0
+    span: tuple[int, float, float] | None = None
+
+    def begin_span(self, now_ns: int) -> None:
+        """Begin a span: the account wants the GPU from now on."""
+        self.span = (now_ns, self.ran_ns, self.paused_ns)
+
+    def remember(self, now_ns: int) -> None:
+        """Note the present moment, if a second has passed since the last one."""
+        if now_ns - self.past[1][0] >= S:
+            self.past = (self.past[1], (now_ns, self.ran_ns))
+
+    def used_pct(self, now_ns: int) -> float:
+        """Compute time of the latest one to two seconds, in percent."""
+        since_ns, ran_ns = self.past[0]
+        return 100 * (self.ran_ns - ran_ns) / (now_ns - since_ns) if now_ns > since_ns else 0.0
+
+    def short_pct(self, request_pct: int, now_ns: int) -> float | None:
+        """Compute time of the span that ends now, in percent; None if that met the request or the account paused."""
+        if self.span is None:
+            return None
+        since_ns, ran_ns, paused_ns = self.span
+        span_ns = now_ns - since_ns
+        had, paused = (self.ran_ns - ran_ns) / span_ns, (self.paused_ns - paused_ns) / span_ns
+        is_short = paused <= PAUSED and 100 * (had + paused) < request_pct - UNMET_PCT
+        return 100 * had if is_short else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The terms of an account, and the bounds of its sums that follow from them.
+
+    Attributes:
+        request, limit: 0 to 1.
+        floor: growth of the spare per elapsed time, 0 to 1; the request, but not 0.
+        claim_ns: the largest lag while the container pauses.
+        enough_ns: the credit at which a gate opens that shut for a spent limit.
+        most_credit_ns: the largest credit.
+        most_spare_ns: the largest spare.
+    """
+
+    request: float
+    limit: float
+    floor: float
+    claim_ns: float
+    enough_ns: float
+    most_credit_ns: float
+    most_spare_ns: float
+
+    @classmethod
+    def of(cls, request: float, limit: float, saved_ns: float) -> "Bounds":
+        """The bounds of these terms.
+
+        Args:
+            request: 0 to 1.
+            limit: 0 to 1.
+            saved_ns: the credit at which a gate opens again, for a limit of 0. No bound of the credit is below it.
+        """
+        floor, enough_ns = max(request, FLOOR), saved_ns * (1 - limit)
+        return cls(
+            request=request,
+            limit=limit,
+            floor=floor,
+            claim_ns=IDLE_CLAIM_NS * max(request, 2 * FLOOR) * (2 if request >= LARGE else 1),
+            enough_ns=enough_ns,
+            most_credit_ns=max(min(CREDIT_NS * (1 - limit), BURST_NS), enough_ns),
+            most_spare_ns=SPARE_NS * (1 - floor),
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -38,12 +177,7 @@ class Account:
 
     Attributes:
         gate: the container's gate, which covers all of its GPUs.
-        request, limit: the container's terms, 0 to 1.
-        floor: growth of the spare per elapsed time, 0 to 1; the container's request, but not 0.
-        claim_ns: the largest lag while the container pauses.
-        enough_ns: the credit at which a gate opens that shut for a spent limit.
-        most_credit_ns: the largest credit.
-        most_spare_ns: the largest spare.
+        bounds: see `Bounds`.
         lag_ns, spare_ns, credit_ns: the three sums; see the module.
         wanted_ns: when the container last wanted the GPU.
         pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only a container that wants the GPU in this
@@ -58,13 +192,7 @@ class Account:
 
     gate: Gate
     history: History
-    request: float = 0.0
-    limit: float = 1.0
-    floor: float = FLOOR
-    claim_ns: float = 0.0
-    enough_ns: float = 0.0
-    most_credit_ns: float = 0.0
-    most_spare_ns: float = SPARE_NS
+    bounds: Bounds
     lag_ns: float = 0.0
     spare_ns: float = 0.0
     credit_ns: float = 0.0
@@ -90,27 +218,27 @@ class Account:
             much.
         """
         # Comparisons instead of `min` and `max`, because this runs for each account at each tick.
-        charge_ns = self.charge_ns
+        charge_ns, bounds = self.charge_ns, self.bounds
         growth_ns = served_ns * self.rate - charge_ns
         lag_ns, excess_ns = self.lag_ns + growth_ns, 0.0
         if lag_ns < 0:  # Idle time pays off debts and makes no claims.
             lag_ns = max(min(lag_ns + idle_ns * self.rate, 0.0), -DEBT_NS)
         elif growth_ns > 0:
-            most_ns = DEBT_NS if self.pause < PAUSED else self.claim_ns
+            most_ns = DEBT_NS if self.pause < PAUSED else bounds.claim_ns
             if lag_ns > most_ns:
                 excess_ns = min(lag_ns - most_ns, growth_ns)
                 lag_ns -= excess_ns
         self.lag_ns = lag_ns
-        floor = self.floor if lag_ns > -OWED_NS else self.floor * REPAY
+        floor = bounds.floor if lag_ns > -OWED_NS else bounds.floor * REPAY
         spare_ns = self.spare_ns + span_ns * floor - charge_ns
-        if spare_ns > self.most_spare_ns + span_ns:
-            spare_ns = self.most_spare_ns + span_ns
+        if spare_ns > bounds.most_spare_ns + span_ns:
+            spare_ns = bounds.most_spare_ns + span_ns
         elif spare_ns < -DEBT_NS:
             spare_ns = -DEBT_NS
         self.spare_ns = spare_ns
-        if self.limit < 1:
-            grown_ns = self.limit * span_ns
-            self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, self.most_credit_ns + grown_ns)
+        if bounds.limit < 1:
+            grown_ns = bounds.limit * span_ns
+            self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, bounds.most_credit_ns + grown_ns)
         if charge_ns:
             self.history.ran_ns += charge_ns
             self.charge_ns = 0.0
@@ -118,21 +246,6 @@ class Account:
             self.history.paused_ns += self.pause * span_ns
         self.pause = 1.0
         return excess_ns
-
-    def change(self, request: float, limit: float, saved_ns: float) -> None:
-        """Change the terms; the sums stay.
-
-        Args:
-            request: 0 to 1.
-            limit: 0 to 1.
-            saved_ns: the credit at which a gate opens again, for a limit of 0. No bound of the credit is below it.
-        """
-        self.request, self.limit, self.floor = request, limit, max(request, FLOOR)
-        self.claim_ns = IDLE_CLAIM_NS * max(request, 2 * FLOOR) * (2 if request >= LARGE else 1)
-        self.enough_ns = saved_ns * (1 - limit)
-        self.most_credit_ns = max(min(CREDIT_NS * (1 - limit), BURST_NS), self.enough_ns)
-        self.most_spare_ns = SPARE_NS * (1 - self.floor)
-        self.rests = False
 
     def must_be_shut(self, claim_ns: float, quantum_ns: float) -> bool:
         """Whether the container's gate must be shut for the sake of this GPU.
@@ -152,12 +265,15 @@ class Account:
     @property
     def is_spent(self) -> bool:
         """Whether the limit alone holds the container now."""
-        return self.limit < 1 and self.credit_ns < (self.enough_ns if self.gate.is_shut else 0.0)
+        return self.bounds.limit < 1 and self.credit_ns < (
+            self.bounds.enough_ns if self.gate.is_shut else 0.0
+        )
 
     @property
     def may_rest(self) -> bool:
         """Whether time alone no longer changes the account."""
-        is_full = self.spare_ns >= self.most_spare_ns and (
-            self.limit >= 1 or self.credit_ns >= self.most_credit_ns
+        bounds = self.bounds
+        is_full = self.spare_ns >= bounds.most_spare_ns and (
+            bounds.limit >= 1 or self.credit_ns >= bounds.most_credit_ns
         )
         return is_full and self.lag_ns >= 0 and not self.is_active and not self.gate.is_shut

@@ -6,9 +6,9 @@ length before ours, so a program that has just begun seems to use less than it r
 by that much at their ends. So only a difference beyond that is corrected.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
-from hook.broker.core.shares.meters import Meter
 from hook.broker.core.shares.settings import MS
 
 KEPT: Final = 0.9
@@ -32,16 +32,39 @@ LIE_SPANS: Final = 2
 """The points, and the spans in a row, from which a process is announced. A single bad span is no reason."""
 
 
-def correct(meter: Meter, used_pct: float, span_ns: int) -> None:
-    """Set the factor of a process by NVML's figure for this span and those before it."""
-    meter.seen_ns = KEPT * meter.seen_ns + used_pct / 100 * span_ns
-    meter.charged_ns = KEPT * meter.charged_ns + meter.ran_ns
-    meter.compared_ns = KEPT * meter.compared_ns + span_ns
-    is_exact = abs(meter.seen_ns - meter.charged_ns) <= EXACT * meter.compared_ns + SAMPLE_NS
-    meter.factor = 1.0 if is_exact else min(max(meter.seen_ns / max(meter.charged_ns, 1.0), LEAST), MOST)
+@dataclass(eq=False, slots=True)
+class Correction:
+    """What NVML and the words said of a process on a GPU.
 
+    Attributes:
+        factor: its real compute time ÷ the charge by its words.
+        ran_ns: uncorrected charge since NVML was last asked.
+        told_ns: the most compute time that its words can mean, since NVML was last asked.
+        seen_ns: decayed sum of NVML's figures.
+        charged_ns: decayed sum of the charges in the same time.
+        compared_ns: decayed sum of that time.
+        skipped_ns: when its words last did not count.
+        violations: spans in a row in which NVML showed more than its words can mean.
+    """
 
-def is_violation(meter: Meter, used_pct: float, told_pct: float) -> bool:
-    """Whether a process has now used more than its words can mean in `LIE_SPANS` spans in a row."""
-    meter.violations = meter.violations + 1 if used_pct > told_pct + LIE_PCT else 0
-    return meter.violations == LIE_SPANS
+    factor: float = 1.0
+    ran_ns: float = 0.0
+    told_ns: float = 0.0
+    seen_ns: float = 0.0
+    charged_ns: float = 0.0
+    compared_ns: float = 0.0
+    skipped_ns: int = 0
+    violations: int = 0
+
+    def correct(self, used_pct: float, span_ns: int) -> None:
+        """Set the factor by NVML's figure for this span and those before it."""
+        self.seen_ns = KEPT * self.seen_ns + used_pct / 100 * span_ns
+        self.charged_ns = KEPT * self.charged_ns + self.ran_ns
+        self.compared_ns = KEPT * self.compared_ns + span_ns
+        is_exact = abs(self.seen_ns - self.charged_ns) <= EXACT * self.compared_ns + SAMPLE_NS
+        self.factor = 1.0 if is_exact else min(max(self.seen_ns / max(self.charged_ns, 1.0), LEAST), MOST)
+
+    def is_violation(self, used_pct: float, told_pct: float) -> bool:
+        """Whether the process has now used more than its words can mean in `LIE_SPANS` spans in a row."""
+        self.violations = self.violations + 1 if used_pct > told_pct + LIE_PCT else 0
+        return self.violations == LIE_SPANS

@@ -1,17 +1,18 @@
-"""A GPU at a tick: its time is charged, becomes due, and decides which gates shut."""
+"""A GPU at a tick: its time is charged, becomes due, and decides which gates shut.
 
-from collections.abc import Iterable, Iterator
+The dues divide the GPU's time as if the time could be divided at will.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from hook.broker.core.shares.accounts import Account
+from hook.broker.core.shares.accounts import Account, Gate
 from hook.broker.core.shares.charging import charge
 from hook.broker.core.shares.events import GateState
-from hook.broker.core.shares.gates import Gate
 from hook.broker.core.shares.meters import Meter
-from hook.broker.core.shares.rates import dues
-from hook.broker.core.shares.settings import HOLD_NS, MOMENT, MS, WINDOW_NS
+from hook.broker.core.shares.settings import FLOOR, HOLD_NS, MOMENT, MS, WINDOW_NS
 from plimsoll.ids import GpuUuid
 
 ERROR_NS: Final = 20.0 * MS
@@ -120,8 +121,8 @@ class SharedGpu:
         charges = charge(meters, span_ns, self.uncharged_ns)
         self.uncharged_ns = max(self.uncharged_ns - sum(charges), 0.0)
         for (account, meter), ran_ns in zip(self.readings, charges, strict=True):
-            meter.ran_ns += ran_ns
-            account.charge_ns += ran_ns * meter.factor
+            meter.correction.ran_ns += ran_ns
+            account.charge_ns += ran_ns * meter.correction.factor
         self.readings.clear()
         self._divide(now_ns)
         served_ns = sum([account.charge_ns for account in self.live])
@@ -143,7 +144,7 @@ class SharedGpu:
         first_ns, first = max(claims, default=(0.0, -1))
         second_ns = max((lag for lag, n in claims if n != first), default=0.0)
         for n, account in enumerate(self.live):
-            if account.spare_ns > 0 and account.limit == 1:
+            if account.spare_ns > 0 and account.bounds.limit == 1:
                 continue  # Neither sum can shut its gate.
             if account.must_be_shut(second_ns if n == first else first_ns, quantum_ns):
                 yield account.gate
@@ -158,7 +159,9 @@ class SharedGpu:
                 account.rests = self.is_live_stale = True
         if self.are_rates_stale:
             active = [account for account in self.live if account.is_active]
-            for account, rate in zip(active, dues([(a.request, a.limit) for a in active]), strict=True):
+            for account, rate in zip(
+                active, dues([(a.bounds.request, a.bounds.limit) for a in active]), strict=True
+            ):
                 account.rate = rate
             self.are_rates_stale = False
 
@@ -181,3 +184,30 @@ def _worked(meters: Iterable[Meter]) -> float:
     for meter in meters:
         head, tail = max(head, meter.head), max(tail, meter.tail)
     return min(head + tail, 1.0)
+
+
+def dues(bounds: Sequence[tuple[float, float]]) -> list[float]:
+    """Each container's due as a part of all charges, by its request and limit (0 to 1); the sum is 1.
+
+    All dues that no bound holds are equal. KubeShare's three steps (Yeh et al., HPDC 2020, §4.5) give the same when
+    their quota goes to 0. No container passes its limit (step 1). Every container gets its request first (step 2).
+    The rest goes to the container that uses least, so that all containers between their bounds end at the same level
+    (step 3).
+    """
+    bounds = [(max(min(request, limit), FLOOR), limit) for request, limit in bounds]
+    level = _level(bounds)
+    rates = [min(max(level, least), most) for least, most in bounds]
+    total = sum(rates)
+    return [rate / total for rate in rates]
+
+
+def _level(bounds: Sequence[tuple[float, float]]) -> float:
+    """Raise the level from bend to bend until all dues are 1 together; the sum grows with the number that rise."""
+    bends = sorted([(least, 1) for least, _ in bounds] + [(most, -1) for _, most in bounds])
+    reached, rising, level = sum(least for least, _ in bounds), 0, 0.0
+    for bend, change in bends:
+        gain = rising * (bend - level)
+        if reached + gain >= 1:
+            break
+        reached, level, rising = reached + gain, bend, rising + change
+    return level + (1 - reached) / rising if rising else level

@@ -5,9 +5,10 @@ start of a burst became known late, for example), the rest is gained at the next
 than its end then shows, later bursts gain less, as far as an end can become known late.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from hook.broker.core.shares.correction import Correction
 from hook.broker.core.shares.events import Words
 from hook.broker.core.shares.settings import DEBT_NS
 from plimsoll.broker.pages import SILENT_NS
@@ -24,6 +25,7 @@ class Meter:
     """The work of a process on a GPU.
 
     Attributes:
+        correction: what NVML shows of the same work.
         unfinished_ns, sure_ns, sliced_ns: the sums of its words that were taken in so far; see `pages.Work`.
         ended_ns: the sum of its words about ended bursts.
         settled, launched_ns: the words of these names; see `pages.Work`.
@@ -31,16 +33,9 @@ class Meter:
         head, tail: parts of this tick: all of its work lies in the first `head` and the last `tail` of it.
         is_busy: the process has unfinished work.
         stands: a thread of it stands at the gate.
-        factor: its real compute time ÷ the charge by its words; see `correction`.
-        ran_ns: uncorrected charge since NVML was last asked.
-        told_ns: the most compute time that its words can mean, since NVML was last asked.
-        seen_ns: decayed sum of NVML's figures; see `correction`.
-        charged_ns: decayed sum of the charges in the same time.
-        compared_ns: decayed sum of that time.
-        skipped_ns: when its words last did not count.
-        violations: spans in a row in which NVML showed more than its words can mean.
     """
 
+    correction: Correction = field(default_factory=Correction)
     unfinished_ns: int = 0
     sure_ns: int = 0
     sliced_ns: int = 0
@@ -54,18 +49,10 @@ class Meter:
     tail: float = 0.0
     is_busy: bool = False
     stands: bool = False
-    factor: float = 1.0
-    ran_ns: float = 0.0
-    told_ns: float = 0.0
-    seen_ns: float = 0.0
-    charged_ns: float = 0.0
-    compared_ns: float = 0.0
-    skipped_ns: int = 0
-    violations: int = 0
 
     def skip(self, words: Words, now_ns: int, slice_ns: int) -> None:
         """Take these words in without any gain."""
-        self.skipped_ns = now_ns
+        self.correction.skipped_ns = now_ns
         self.settled, self.launched_ns = words[:2]
         self.ended_ns = words[3] + words[4] + words[5]
         self.unfinished_ns, self.sure_ns, self.sliced_ns = _totals(words, now_ns, slice_ns)
@@ -98,7 +85,7 @@ class Meter:
             new_sliced_ns, self.sliced_ns = _gain(self.sliced_ns, sliced_ns, span_ns - new_sure_ns)
         elif sliced_ns < self.sliced_ns - SILENT_NS:
             self.sliced_ns = sliced_ns + SILENT_NS
-        self.told_ns += new_sure_ns + new_sliced_ns
+        self.correction.told_ns += new_sure_ns + new_sliced_ns
         self.unfinished = gained_ns / span_ns if gained_ns < span_ns else 1.0
         self.sure, self.sliced = new_sure_ns / span_ns, new_sliced_ns / span_ns
         self._place(words, now_ns, span_ns, gained_ns, new_sure_ns + new_sliced_ns)

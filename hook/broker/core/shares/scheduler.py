@@ -10,7 +10,8 @@ from math import ceil
 from typing import Final, assert_never
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.shares.correction import WHOLE, correct, is_violation
+from hook.broker.core.shares.accounts import Gate, next_word
+from hook.broker.core.shares.correction import WHOLE
 from hook.broker.core.shares.events import (
     Appeared,
     GateState,
@@ -28,7 +29,6 @@ from hook.broker.core.shares.events import (
     Utilised,
     Words,
 )
-from hook.broker.core.shares.gates import Gate, next_word
 from hook.broker.core.shares.gpus import SharedGpu
 from hook.broker.core.shares.meters import ended
 from hook.broker.core.shares.settings import MS, S, ShareSettings
@@ -70,25 +70,20 @@ class Scheduler:
                 return self._tick(event)
             case Utilised():
                 return self._compare(event)
-            case Joined() | Left() | Appeared() | Gone():
-                steps = self._come_or_go(event)
-                if self.needs_ticks and not self._is_needed:
-                    self._needed_ns = event.now_ns
-                self._is_needed = self.needs_ticks
-                return steps
-        assert_never(event)
-
-    def _come_or_go(self, event: Joined | Left | Appeared | Gone) -> list[ShareInstruction]:
-        match event:
             case Joined():
-                return self._join(event)
+                steps = self._join(event)
             case Left():
-                return self._leave(event)
+                steps = self._leave(event)
             case Appeared():
-                return self._appear(event)
+                steps = self._appear(event)
             case Gone():
-                return self._lose(event)
-        assert_never(event)
+                steps = self._lose(event)
+            case _:
+                assert_never(event)
+        if self.needs_ticks and not self._is_needed:
+            self._needed_ns = event.now_ns
+        self._is_needed = self.needs_ticks
+        return steps
 
     @property
     def needs_ticks(self) -> bool:
@@ -265,14 +260,14 @@ class Scheduler:
             if tenant.gate.state is GateState.OPEN:
                 tenant.note_unmetered(event.now_ns)
             for number, process in tenant.processes.items():
-                meter, used_pct = process.places[place][2], event.used_pct.get(number)
-                if used_pct is not None and meter.skipped_ns < event.now_ns - WHOLE * span_ns:
-                    told_pct = 100 * meter.told_ns / span_ns
+                correction, used_pct = process.places[place][2].correction, event.used_pct.get(number)
+                if used_pct is not None and correction.skipped_ns < event.now_ns - WHOLE * span_ns:
+                    told_pct = 100 * correction.told_ns / span_ns
                     if len(tenant.gpus) == 1:
-                        correct(meter, used_pct, span_ns)
-                    if is_violation(meter, used_pct, told_pct):
+                        correction.correct(used_pct, span_ns)
+                    if correction.is_violation(used_pct, told_pct):
                         steps.append(
                             ShareOveruse(tenant.container, process.owner, gpu.uuid, used_pct, told_pct)
                         )
-                meter.ran_ns = meter.told_ns = 0.0
+                correction.ran_ns = correction.told_ns = 0.0
         return steps

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 
 from hook.broker.core.ids import ContainerKey
-from hook.broker.core.shares.accounts import Account
+from hook.broker.core.shares.accounts import Account, Bounds, Gate, History
+from hook.broker.core.shares.correction import Correction
 from hook.broker.core.shares.events import GateState, ShareTerms, UnmetSpan, Words
-from hook.broker.core.shares.gates import Gate
 from hook.broker.core.shares.gpus import SharedGpu
-from hook.broker.core.shares.history import History
 from hook.broker.core.shares.meters import WORDS, Meter
 from hook.broker.core.shares.settings import SAVED_BY_SEVERAL_NS, SAVED_NS, S
 
@@ -62,12 +61,12 @@ class Tenant:
     def join(cls, gate: Gate, terms: ShareTerms, gpus: tuple[SharedGpu, ...], now_ns: int) -> "Tenant":
         """Open an account on each GPU."""
         beginning = (now_ns, 0.0)
-        accounts = tuple(Account(gate, History((beginning, beginning))) for _ in gpus)
+        bounds = _bounds(terms)
+        accounts = tuple(Account(gate, History((beginning, beginning)), bounds) for _ in gpus)
         for gpu, account in zip(gpus, accounts, strict=True):
             gpu.accounts.append(account)
-        tenant = cls(gate, terms, gpus, accounts)
-        tenant.change(terms)
-        return tenant
+            gpu.is_live_stale = gpu.are_rates_stale = True
+        return cls(gate, terms, gpus, accounts)
 
     @property
     def container(self) -> ContainerKey:
@@ -77,15 +76,15 @@ class Tenant:
     def change(self, terms: ShareTerms) -> None:
         """Change the terms; the accounts stay."""
         self.terms = terms
-        saved_ns = SAVED_NS if len(self.gpus) == 1 else SAVED_BY_SEVERAL_NS
+        bounds = _bounds(terms)
         for gpu, account in zip(self.gpus, self.accounts, strict=True):
-            account.change(terms.request_pct / 100, terms.limit_pct / 100, saved_ns)
+            account.bounds, account.rests = bounds, False
             gpu.is_live_stale = gpu.are_rates_stale = True
 
     def add(self, number: int, owner: int, now_ns: int, *, is_new: bool) -> MeteredProcess:
         """Take in a process."""
         pairs = zip(self.gpus, self.accounts, strict=True)
-        places = tuple((gpu, account, Meter(skipped_ns=now_ns)) for gpu, account in pairs)
+        places = tuple((gpu, account, Meter(Correction(skipped_ns=now_ns))) for gpu, account in pairs)
         process = self.processes[number] = MeteredProcess(owner, self.gate, places, is_unread=not is_new)
         self._populate()
         return process
@@ -103,7 +102,7 @@ class Tenant:
         """Note that the gate is open, or was until now: its processes do not record their work."""
         for process in self.processes.values():
             for _, _, meter in process.places:
-                meter.skipped_ns = now_ns
+                meter.correction.skipped_ns = now_ns
 
     @property
     def is_limited(self) -> bool:
@@ -146,3 +145,8 @@ class Tenant:
             return None
         had_pct, gpu_uuid, span_s = min(found)
         return UnmetSpan(self.container, gpu_uuid, had_pct, self.terms.request_pct, span_s)
+
+
+def _bounds(terms: ShareTerms) -> Bounds:
+    saved_ns = SAVED_NS if len(terms.gpus) == 1 else SAVED_BY_SEVERAL_NS
+    return Bounds.of(terms.request_pct / 100, terms.limit_pct / 100, saved_ns)

@@ -1,11 +1,9 @@
-#include "memory/pools/allocations.h"
+#include "memory/pools/pools.h"
 
-#include "broker/limits.h"
+#include "broker/broker.h"
 #include "driver/driver.h"
 #include "memory/bytes.h"
-#include "memory/pools/graph_pool.h"
-#include "memory/pools/records.h"
-#include "memory/pools/reserved.h"
+#include "memory/charge.h"
 #include "memory/release.h"
 
 /* NVIDIA's pools grow by chunks of this size. */

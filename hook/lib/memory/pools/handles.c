@@ -1,8 +1,7 @@
-#include "memory/pools/handles.h"
+#include "memory/pools/pools.h"
 
 #include "driver/driver.h"
 #include "memory/current.h"
-#include "memory/pools/records.h"
 
 void plimsoll_pool_made(struct plimsoll_pool *pool, CUmemoryPool handle) {
     pthread_mutex_lock(&pool->lock);

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET
 
-from placer.scheduler.cache.assigned_pods import AssignedPod
+from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.topology.selectors import LabelRule, label_rule
 from plimsoll.kube.models import DisruptionBudget, LabelSelector, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced

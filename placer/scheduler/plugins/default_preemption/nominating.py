@@ -12,14 +12,14 @@ from typing import Final, NoReturn
 
 from prometheus_client import Counter
 
-from placer.core.fit import needs_of
 from placer.core.plan import Plan
-from placer.scheduler.cache.assigned_pods import AssignedPod, priority_of
-from placer.scheduler.cache.nominator import Nomination
 from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.plugins.default_preemption.orders import PreemptionOrders
+from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
+from placer.scheduler.pods.needs import needs_of
+from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -222,12 +222,12 @@ class Nominating:
         gpus = {grant.gpu for grant in own.booking.grants} if own.booking is not None else set()
         only: tuple[GpuUuid | None, ...] = (*gpus, None) if len(gpus) == 1 else (None,)
         for gpu in only:
-            trial = NodeDryRun(self.choice.decider, self.choice.cache, info, own.node, gpu)
+            dry_run = NodeDryRun(self.choice.decider, self.choice.profile, info, own.node, gpu)
             for one in self._ending(own):
-                trial.remove(one)
+                dry_run.remove(one)
             for uid in own.victims - self.stuck:
-                trial.remove_memory(uid)
-            plan = trial.plan()
+                dry_run.remove_memory(uid)
+            plan = dry_run.plan()
             if isinstance(plan, Plan):
                 return plan
         return None

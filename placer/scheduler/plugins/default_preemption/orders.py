@@ -12,10 +12,10 @@ from typing import Final, NoReturn
 
 from prometheus_client import Counter
 
-from placer.scheduler.cache.assigned_pods import AssignedPod
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
+from placer.scheduler.pods.assigned_pods import AssignedPod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import ApiError, TransientError

@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.core.reasons import Reason
-from placer.scheduler.cache.assigned_pods import priority_of
-from placer.scheduler.cache.nominator import Nomination
-from placer.scheduler.plugins.default_preemption.liftable import are_liftable
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
 from placer.scheduler.plugins.default_preemption.orders import PreemptionOrder
 from placer.scheduler.plugins.default_preemption.victim_search import (
@@ -24,6 +21,8 @@ from placer.scheduler.plugins.default_preemption.victim_search import (
     VictimSearch,
 )
 from placer.scheduler.plugins.default_preemption.victims import Victims
+from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import NodeName, PodUid
@@ -157,7 +156,9 @@ class Preempting:
         if self.nominating.orders.is_under_way(uid):
             return UNDER_WAY
         own = self.search.choice.cache.nominator.find(uid)
-        if own is None or not are_liftable(self.search.choice.reasons_against(info, own.node)):
+        if own is None or not self.search.choice.profile.framework.is_resolvable(
+            self.search.choice.reasons_against(info, own.node)
+        ):
             return None
         return TERMINATING if self.nominating.still_end(own) else None
 

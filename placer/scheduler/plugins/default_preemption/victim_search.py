@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 
 from placer.core.plan import Plan
 from placer.core.reasons import summary_of
-from placer.scheduler.cache.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.choice import KINDS, NodeChoice
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.liftable import are_liftable, is_too_small
 from placer.scheduler.plugins.default_preemption.victims import Steps, Victims, cheapest, victims_among
+from placer.scheduler.plugins.node_resources_fit import is_too_small
+from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
@@ -169,10 +169,10 @@ class VictimSearch:
         pods = tuple(one for victim in found.pods if (one := assigned.find(victim.uid)) is not None)
         gpus = {grant.gpu for grant in found.plan.booking.grants}
         only = next(iter(gpus)) if self._single_gpus(info, node) else None
-        trial = NodeDryRun(self.choice.decider, self.choice.cache, info, node, only)
+        dry_run = NodeDryRun(self.choice.decider, self.choice.profile, info, node, only)
         for one in pods:
-            trial.remove(one)
-        plan = trial.plan()
+            dry_run.remove(one)
+        plan = dry_run.plan()
         return replace(found, pods=pods, plan=plan) if isinstance(plan, Plan) else None
 
     def _mark(self, node: NodeName) -> Hashable:
@@ -185,8 +185,9 @@ class VictimSearch:
     def _steps(self, info: PodInfo, node: NodeName) -> Steps[Victims | tuple[str, ...]]:
         """The result of `on_node` for a node that does not change between two steps."""
         cache = self.choice.cache
-        offer, reasons = cache.offer(node), self.choice.reasons_against(info, node)
-        if offer is None or not are_liftable(reasons) or is_too_small(info.needs, offer, reasons):
+        known, reasons = cache.node(node), self.choice.reasons_against(info, node)
+        is_resolvable = self.choice.profile.framework.is_resolvable
+        if known is None or not is_resolvable(reasons) or is_too_small(info.needs, known, reasons):
             return (NOT_HELPFUL,)
         spared = self.spared()
         lower = [one for one in cache.assigned.below(priority_of(info.pod), node) if one.uid not in spared]
@@ -205,7 +206,7 @@ class VictimSearch:
         """The cheapest victims among some pods of a node; `reasons` are those against the node now."""
         if not lower:
             return reasons
-        empty = NodeDryRun(self.choice.decider, self.choice.cache, info, node)
+        empty = NodeDryRun(self.choice.decider, self.choice.profile, info, node)
         for one in lower:
             empty.remove(one)
             yield
@@ -214,11 +215,11 @@ class VictimSearch:
             return left  # as on most nodes where no victims help
         found: list[Victims] = []
         for gpu in self._single_gpus(info, node) or (None,):
-            trial = empty.anew(gpu)
+            dry_run = empty.anew(gpu)
             # Where only the GPU is short, the end of pods on other GPUs does not help.
-            is_narrow = gpu is not None and not trial.misfits()
-            pods = [one for one in lower if not is_narrow or trial.concerns_gpus(one)]
-            result = yield from victims_among(trial, node, pods, self.budgets)
+            is_narrow = gpu is not None and not dry_run.filter()
+            pods = [one for one in lower if not is_narrow or dry_run.concerns_gpus(one)]
+            result = yield from victims_among(dry_run, node, pods, self.budgets)
             if isinstance(result, Victims):
                 found.append(result)
         if not found:
@@ -242,7 +243,9 @@ class VictimSearch:
         for reasons in tried.values():
             counts.update(reasons)
         alike = self.choice.counts(info).items()
-        open_nodes = sum(nodes for reasons, nodes in alike if are_liftable(reasons))
+        open_nodes = sum(
+            nodes for reasons, nodes in alike if self.choice.profile.framework.is_resolvable(reasons)
+        )
         open_tried = sum(1 for reasons in tried.values() if reasons != (NOT_HELPFUL,))
         others = total - len(tried)
         without_victims = min(max(open_nodes - open_tried, 0), others)
@@ -276,4 +279,4 @@ class VictimSearch:
         """The kind of a pod, and the state of all rules about pods that it has to heed."""
         kind, _, _ = self.choice.state(info)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.choice.cache.pod_rules.closed_to(info.pod).counts
+        return kind, self.choice.profile.pod_rules.closed_to(info.pod).counts

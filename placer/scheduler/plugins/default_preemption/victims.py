@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from placer.core.plan import Plan
-from placer.scheduler.cache.assigned_pods import AssignedPod
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
+from placer.scheduler.pods.assigned_pods import AssignedPod
 from plimsoll.ids import NodeName
 
 T = TypeVar("T")
@@ -60,20 +60,20 @@ def most_important_first(pods: Iterable[AssignedPod]) -> list[AssignedPod]:
 
 
 def victims_among(
-    trial: NodeDryRun, node: NodeName, lower: Sequence[AssignedPod], budgets: Budgets
+    dry_run: NodeDryRun, node: NodeName, lower: Sequence[AssignedPod], budgets: Budgets
 ) -> Steps[Victims | tuple[str, ...]]:
     """The fewest victims on a node among these pods, or the reasons that stay when all of them are gone.
 
     Args:
-        trial: the node, with all its pods.
+        dry_run: the node, with all its pods.
         node: its name.
         lower: the pods that may be victims.
         budgets: a victim that violates none is preferred.
     """
     for one in lower:
-        trial.remove(one)
+        dry_run.remove(one)
         yield
-    left = trial.plan()
+    left = dry_run.plan()
     if not isinstance(left, Plan):
         return left
     violating, others = yield from budgets.split(most_important_first(lower))
@@ -83,12 +83,12 @@ def victims_among(
     for group, violation in ((violating, 1), (others, 0)):
         for one in group:
             yield
-            trial.put_back(one)
-            spared = trial.plan()
+            dry_run.put_back(one)
+            spared = dry_run.plan()
             if isinstance(spared, Plan):
                 left = spared
                 continue
-            trial.remove(one)
+            dry_run.remove(one)
             victims.append(one)
             violations += violation
     return Victims(node, tuple(most_important_first(victims)), violations, left)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from placer.kube.evictions import TOO_MANY_REQUESTS, eviction_of
-from placer.scheduler.cache.assigned_pods import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
+from placer.scheduler.pods.assigned_pods import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import ConflictError, NotFoundError, PatchKind, TransientError, Transport

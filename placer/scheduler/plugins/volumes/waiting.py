@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.volumes.binder import ClaimsNotBoundError, VolumeBinder
 from placer.scheduler.plugins.volumes.reservation import VolumeReservation, give_up, reserve
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
+from placer.scheduler.profile import Profile
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -59,21 +59,21 @@ class PodClaims:
     """The claims of a cluster's pods.
 
     Attributes:
-        cache: the nodes, and the index of volumes.
+        profile: the nodes, and the index of volumes.
         queue: the pods that wait.
         watches: see `VolumeWatches`.
         binder: see `VolumeBinder`.
     """
 
-    cache: Cache
+    profile: Profile
     queue: Queue
     watches: VolumeWatches
     binder: VolumeBinder
     _waiters: Waiters = field(default_factory=Waiters)
 
     def __post_init__(self) -> None:
-        self.cache.volumes.on_claim(lambda claim: self._claims_changed(self._waiters.of(claim)))
-        self.cache.volumes.on_any_claim(lambda: self._claims_changed(self._waiters.everybody()))
+        self.profile.volumes.on_claim(lambda claim: self._claims_changed(self._waiters.of(claim)))
+        self.profile.volumes.on_any_claim(lambda: self._claims_changed(self._waiters.everybody()))
 
     def note_waiting(self, pod: Pod) -> None:
         """Note a pod that waits for a node."""
@@ -89,7 +89,7 @@ class PodClaims:
 
     def reserve(self, pod: Pod, mounts: Mounts, node: NodeName) -> VolumeReservation | None:
         """See `placer.scheduler.plugins.volumes.reservation.reserve`."""
-        return reserve(self.cache.volumes, pod, mounts, node, self.cache.labels_of(node) or {})
+        return reserve(self.profile.volumes, pod, mounts, node, self.profile.cache.labels_of(node) or {})
 
     async def bind(self, reserved: VolumeReservation) -> str | None:
         """Bind the claims of an assumed pod; returns the problem in kube-scheduler's words, or None.
@@ -98,11 +98,11 @@ class PodClaims:
         """
         uid = PodUid(reserved.pod.uid)
         try:
-            await self.binder.bind(reserved, lambda: self.cache.is_assumed(uid))
+            await self.binder.bind(reserved, lambda: self.profile.cache.is_assumed(uid))
         except ClaimsNotBoundError as error:
             return f'running PreBind plugin "VolumeBinding": binding volumes: {error}'
         finally:
-            give_up(self.cache.volumes, reserved)
+            give_up(self.profile.volumes, reserved)
         return None
 
     def _claims_changed(self, uids: Iterable[PodUid]) -> None:

@@ -15,7 +15,7 @@ from hook.broker.core.ids import (
     owner_word,
 )
 from hook.broker.core.journal import Journal
-from hook.broker.core.registration.checks import check
+from hook.broker.core.registration import check
 from plimsoll.broker.announcements import Announcement
 from plimsoll.broker.pages import MAX_SLOTS, Counts, Limits, Slot
 from plimsoll.broker.wire import ContainerLines, Line, Register

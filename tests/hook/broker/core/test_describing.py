@@ -2,12 +2,12 @@
 
 import pytest
 
-from hook.broker.core.audit.measuring import Measuring
+from hook.broker.core.audit.audit import Audit
 from hook.broker.core.describing import describe
 from hook.broker.core.ids import ContainerKey
 from hook.broker.core.journal import Journal
-from hook.broker.core.processes.lives import Lives
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.lives import Lives
+from hook.broker.core.registration import PodRecord
 from hook.broker.core.shares.events import GateState, ShareTerms, ShareUse
 from plimsoll.broker.wire import ContainerLines, Line, Register, ShareUsed
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
@@ -42,5 +42,5 @@ def test_a_containers_time_is_told_where_it_is_shared_and_known(
 ) -> None:
     """Behind an open gate the use is unknown. Whole GPUs, and a container without a gate, have no share."""
     lives = Lives(Journal([], 16), "boot")
-    [described] = describe([PodRecord(pod=POD)], lives, {}, {KEY: use}.get, Measuring(lives, {})).containers
+    [described] = describe([PodRecord(pod=POD)], lives, {}, {KEY: use}.get, Audit({})).containers
     assert described.share == told

@@ -9,7 +9,7 @@ from hook.broker.core.enforcement import (
     on_page,
     pod_limits,
 )
-from hook.broker.core.registration.checks import MAX_LINE_BYTES
+from hook.broker.core.registration import MAX_LINE_BYTES
 from plimsoll.broker.wire import RUN_NAMESPACE, ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 from plimsoll.lifespan import MAIN, Lifespan

@@ -27,7 +27,7 @@ from hook.broker.core.instructions import (
 )
 from hook.broker.core.journal import Journal, JournalLine, decode_line
 from hook.broker.core.node import Node
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.registration import PodRecord
 from plimsoll.broker.announcements import Announcement, Context, Resized
 from plimsoll.broker.wire import (
     Acknowledge,

@@ -38,13 +38,13 @@ def a_text(folder: Path) -> Path:
 def test_a_file_that_would_not_hold_pods_is_not_installed(
     tmp_path: Path, library: Callable[[Path], Path], problem: str
 ) -> None:
-    """Pods with such a library would run without their lines; the error has the setting and the remedy."""
+    """Pods with such a library would run without their lines; the error has the file and the remedy."""
     root = tmp_path / "root"
     root.mkdir()
     with pytest.raises(InputError, match=problem) as refused:
         install(library(tmp_path), root)
     assert (refused.value.field, refused.value.remedy) == (
-        "PLIMSOLL_BROKER_HOOK_LIBRARY",
+        library(tmp_path).name,
         "name the libplimsoll.so of this installation, or leave the name out",
     )
     assert not list(root.iterdir())

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from hook.broker.core.shares.events import GateState, ShareTerms, ShareUse
-from hook.broker.shares.metrics import ShareRow, share_families
+from hook.broker.metrics import ShareRow, share_families
 from plimsoll.ids import GpuUuid
 
 NAMES = ("default", "train", "6c4b1c0e", "main")

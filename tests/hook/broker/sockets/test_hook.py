@@ -50,7 +50,7 @@ async def _sockets(
         held.append(task)
         return asyncio.get_running_loop().create_task(asyncio.sleep(0))
 
-    sockets = HookSockets(hold, lambda *_: None, lambda _: (), _nobody_listens, 8)
+    sockets = HookSockets(hold, lambda *_: None, lambda _: (), _nobody_listens)
     for container, listener in listeners.items():
         sockets.listen(container, listener)
     yield sockets

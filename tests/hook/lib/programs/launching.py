@@ -1,14 +1,13 @@
-"""Launches kernels of known length, along every path, in threads of their own where a test wants that."""
+"""Launches kernels of known length, in threads of their own where a test wants that."""
 
 import threading
 import time
 from collections.abc import Callable
-from ctypes import addressof, byref, c_void_p
+from ctypes import byref, c_void_p
 from typing import Any
 
 from tests.hook.lib.programs.calls import call, make, must
-from tests.programs.cuda import SHAPE, U64, cuda, library, parameters
-from tests.programs.structures import Config, Launch
+from tests.programs.cuda import U64, cuda, library, parameters
 
 Stream = c_void_p | None
 
@@ -31,70 +30,19 @@ def reload() -> None:
     kernel = load()
 
 
-def by_kernel(name: str, ns: int, stream: Stream) -> int:
-    """By a function like cuLaunchKernel."""
+def launch(ns: int, stream: Stream = None, name: str = "cuLaunchKernel") -> int:
+    """Launches a kernel of that length: code."""
     return call(name, kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters(ns), None)
-
-
-def by_config(name: str, ns: int, stream: Stream) -> int:
-    """By a function like cuLaunchKernelEx."""
-    return call(name, byref(Config(SHAPE, 0, stream)), kernel, parameters(ns), None)
-
-
-def cooperative(name: str, ns: int, stream: Stream) -> int:
-    """By a function like cuLaunchCooperativeKernel."""
-    return call(name, kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters(ns))
-
-
-def on_all(name: str, ns: int, stream: Stream) -> int:
-    """By the function for several devices, on one."""
-    held = parameters(ns)
-    return call(name, byref(Launch(kernel, SHAPE, 0, stream, addressof(held))), 1, 0)
-
-
-def oldest(name: str, ns: int, stream: Stream) -> int:
-    """By a function that finds shape and parameters in the kernel."""
-    must("cuFuncSetBlockShape", kernel, 1, 1, 1)
-    must("cuParamSetSize", kernel, 8)
-    must("cuParamSetv", kernel, 0, byref(U64(ns)), 8)
-    more: dict[str, tuple[object, ...]] = {"cuLaunch": (), "cuLaunchGrid": (1, 1)}
-    return call(name, kernel, *more.get(name, (1, 1, stream)))
 
 
 def executable(ns: int) -> c_void_p:
     """A graph of one kernel, ready to be launched."""
     maker = make("cuStreamCreate", 1)
     must("cuStreamBeginCapture_v2", maker, 2)
-    assert by_kernel("cuLaunchKernel", ns, maker) == 0
+    assert launch(ns, maker) == 0
     graph = U64()
     must("cuStreamEndCapture", maker, byref(graph))
     return make("cuGraphInstantiateWithFlags", graph, U64(0))
-
-
-def by_graph(name: str, ns: int, stream: Stream) -> int:
-    """By a graph of one kernel."""
-    return call(name, executable(ns), stream)
-
-
-PATHS: dict[str, Callable[[str, int, Stream], int]] = {
-    "cuLaunchKernel": by_kernel,
-    "cuLaunchKernel_ptsz": by_kernel,
-    "cuLaunchKernelEx": by_config,
-    "cuLaunchKernelEx_ptsz": by_config,
-    "cuLaunchCooperativeKernel": cooperative,
-    "cuLaunchCooperativeKernel_ptsz": cooperative,
-    "cuLaunchCooperativeKernelMultiDevice": on_all,
-    "cuLaunch": oldest,
-    "cuLaunchGrid": oldest,
-    "cuLaunchGridAsync": oldest,
-    "cuGraphLaunch": by_graph,
-    "cuGraphLaunch_ptsz": by_graph,
-}
-
-
-def launch(ns: int, stream: Stream = None, name: str = "cuLaunchKernel") -> int:
-    """Launches a kernel of that length by a path: code."""
-    return PATHS[name](name, ns, stream)
 
 
 def replaying(ns: int, seconds: float) -> None:

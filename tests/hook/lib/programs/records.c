@@ -5,11 +5,8 @@
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "memory/current.h"
-#include "memory/pools/handles.h"
-#include "memory/pools/records.h"
-#include "memory/pools/reserved.h"
-#include "memory/room.h"
-#include "memory/words.h"
+#include "memory/ledger.h"
+#include "memory/pools/pools.h"
 
 #define CHECK(claim)                                                                                         \
     do {                                                                                                     \

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import time
-from ctypes import byref, c_void_p
+from ctypes import c_void_p
 
 from tests.hook.lib.programs import launching
 from tests.hook.lib.programs.calls import call, context, make, must, sync
@@ -61,28 +61,6 @@ def launch_and_write(stream: c_void_p, word: ctypes.c_uint64) -> list[int]:
 def launch_there() -> int:
     """A launch in the thread's own context: code."""
     return call("cuLaunchKernel", load(), 1, 1, 1, 1, 1, 1, 0, None, parameters(1000), None)
-
-
-def capture(seconds: float) -> int:
-    """Captures graphs in the strictest mode: how many."""
-    stream, end, count = make("cuStreamCreate", 1), time.monotonic() + seconds, 0
-    graph = c_void_p()
-    while time.monotonic() < end:
-        must("cuStreamBeginCapture_v2", stream, 0)
-        for _ in range(20):
-            assert launch(1000, stream) == 0
-        must("cuStreamEndCapture", stream, byref(graph))
-        must("cuGraphDestroy", graph)
-        count += 1
-    return count
-
-
-def replay(seconds: float) -> bool:
-    """Launches beside captures."""
-    stream, end = make("cuStreamCreate", 1), time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert launch(200_000, stream) == 0
-    return True
 
 
 def work_beside_children(count: int) -> list[int]:

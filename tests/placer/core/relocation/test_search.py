@@ -160,27 +160,6 @@ def spot(gpu: str) -> Spot:
     return Spot(NodeName(gpu[0]), GpuUuid(gpu))
 
 
-def test_fewer_moves_come_before_less_cost() -> None:
-    """One dear pod moves rather than two that cost nothing."""
-    toy = Toy({"a": 1, "b": 1, "c": 1}, {WAITING: 8, "dear": 6, "one": 3, "two": 3, "wall": 4})
-    toy.places = {"dear": spot("a-0"), "one": spot("b-0"), "two": spot("b-0"), "wall": spot("c-0")}
-    toy.costs = {"dear": 99.0, "one": 0.0, "two": 0.0}
-    found = toy.plan()
-    assert found is not None
-    assert [(one.movable.pod, one.to.node) for one in found.moves] == [("dear", "c")]
-
-
-def test_a_pod_moves_to_another_gpu_of_its_own_node() -> None:
-    """Two halves on two GPUs of a node become one full GPU and an empty one."""
-    toy = Toy({"a": 2}, {WAITING: 10, "left": 5, "right": 5})
-    toy.places = {"left": spot("a-0"), "right": spot("a-1")}
-    toy.costs = {"left": 1.0, "right": 2.0}
-    found = toy.plan()
-    assert found is not None
-    assert [(one.movable.pod, one.to.grants[0].gpu) for one in found.moves] == [("left", "a-1")]
-    assert found.place.grants[0].gpu == "a-0"
-
-
 def test_a_target_may_be_made_by_a_further_move() -> None:
     """The first pod's target has room once another pod has moved on."""
     toy = Toy({"a": 1, "b": 1, "c": 1}, {WAITING: 10, "first": 6, "second": 5, "stone": 1, "wall": 5})
@@ -213,17 +192,3 @@ def test_a_moved_pod_goes_where_least_bandwidth_is_used() -> None:
     found = toy.plan()
     assert found is not None
     assert [one.to.node for one in found.moves] == ["c"]
-
-
-def test_the_plan_is_stable_after_the_moves() -> None:
-    """With the plan carried out, the waiting pod has its place and nothing moves any more."""
-    toy = Toy({"a": 2}, {WAITING: 10, "left": 5, "right": 5})
-    toy.places = {"left": spot("a-0"), "right": spot("a-1")}
-    toy.costs = {"left": 1.0, "right": 2.0}
-    found = toy.plan()
-    assert found is not None
-    for move in found.moves:
-        toy.places[move.movable.pod] = Spot(move.to.node, move.to.grants[0].gpu)
-    again = toy.plan()
-    assert again is not None
-    assert (again.moves, again.place.grants[0].gpu) == ((), "a-0")

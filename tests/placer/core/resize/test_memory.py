@@ -134,13 +134,6 @@ def test_a_raise_without_a_report_waits_for_one() -> None:
             check(mine, memory("5Gi"), ledger, seen)
 
 
-def test_room_is_taken_before_a_raise_and_given_back_after_a_lowering() -> None:
-    """Until it is settled, the larger of both lines counts."""
-    mine = booking("p", declared("main", 4))
-    raised, lowered = change_of(mine, memory("5Gi")), change_of(mine, memory("3Gi"))
-    assert (raised.larger, lowered.larger) == (raised.new, lowered.old)
-
-
 @given(
     line=st.integers(1, 24),
     asked=st.integers(1, 30),

@@ -61,13 +61,6 @@ def test_what_is_asked_changes_and_nothing_else(wanted: Resize, after: tuple[int
     assert change.new.grants[0].memory_bytes == change.new.grants[0].line_bytes
 
 
-def test_only_the_named_container_changes() -> None:
-    """The pod's other container keeps its share."""
-    mine = booking("p", declared("main", 2, share_pct=30), declared("side", 1, share_pct=20))
-    change = change_of(mine, asked(share="50", container="main"))
-    assert [grant.share_pct for grant in change.new.grants] == [50, 20]
-
-
 @pytest.mark.parametrize("demand", [best_effort(), declared("main", 2)])
 def test_a_container_that_declared_no_share_can_be_given_one(demand: ContainerDemand) -> None:
     """A container that declared no share can get one; its line, declared or not, stays."""

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.profile import understood
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError

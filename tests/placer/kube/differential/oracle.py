@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from plimsoll.cli.demo.servers import ServerKind, running
+from plimsoll_cli.demo.servers import ServerKind, running
 from tests.cluster import assets
 
 SCHEDULER: Final = "default-scheduler"

@@ -20,8 +20,8 @@ from tests.placer.local.world import World, idle_report, placed, pod
 async def main() -> None:
     """Places the pod."""
     told = json.loads(sys.argv[1])
-    node = LocalNode(NodeName("n1"), Path(told["socket"]), told["environment"])
-    here = World((node,), Decider(ReportView(), Ledger(), Metrics()), Path(told["output"]))
+    node = LocalNode(NodeName("n1"), Path(told["socket"]), told["environment"], Path(told["output"]))
+    here = World((node,), Decider(ReportView(), Ledger(), Metrics()))
     here.tell(idle_report("n1"))
     async with here.front_end() as front_end:
         row = await placed(front_end, pod("survivor", ["sleep", "1000"], "20Gi"))

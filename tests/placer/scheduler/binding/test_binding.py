@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.ids import PodUid
 from plimsoll.kube.transport import ConflictError
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import (
     Bind,
     Fault,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from placer.scheduler.binding.committer import SLOW_AT_MOST
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.transport import Body
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import LossyBinds
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from placer.core.booking import Booking, Grant
-from placer.core.fit import Needs
 from placer.core.mix import DemandKind
 from placer.core.reasons import Reason
 from placer.core.resize.change import ResizeChange
+from placer.scheduler.pods.needs import Needs
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decided, decision_text, whole_text
@@ -104,7 +104,7 @@ def test_a_pod_that_was_placed_here_counts_as_placed() -> None:
     grant = Grant(MAIN, GPUS[0], 4 * GIB, 0, 100, whole=False, line_bytes=4 * GIB)
     booking = Booking(UID, N1, (grant,))
     node.ledger.book(booking)
-    node.cluster.assume(booking, Needs({}, frozenset()), Pod())
+    node.cluster.assume(booking, Needs({}, frozenset()), with_line(4))
     node.cluster.confirm(with_line(1))
     assert node.counted() == (4, 0, 100)
     assert len(node.doubts) == 1
@@ -163,7 +163,7 @@ def test_a_refused_resize_leaves_everything_as_before() -> None:
     node.cluster.bookings.end_resize(raised, written=False)
     assert node.counted()[0] == 4
     node.cluster.bookings.begin_resize(raised, "10")
-    node.cluster.release(UID)
+    node.cluster.forget(UID)
     node.cluster.bookings.end_resize(raised, written=True)
     assert node.ledger.booking(UID) is None
 

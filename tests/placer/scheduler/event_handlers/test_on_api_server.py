@@ -4,7 +4,7 @@ import asyncio
 
 from placer.scheduler.queue.queueing_hints import EVERYTHING
 from placer.scheduler.queue.states import QueueState
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, scheduler
 from tests.servers.apiserver import ApiServer

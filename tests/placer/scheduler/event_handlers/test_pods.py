@@ -49,7 +49,7 @@ async def test_a_pod_that_another_placer_bound_is_said_loudly_by_the_placer_that
         assert rivals.get() == 1
         [line] = [one for one in logged if one["log_level"] == "error"]
         assert line["pod"] == "default/taken"
-        assert "PLIMSOLL_LEASE_NAME" in line["remedy"]
+        assert "PLIMSOLL_LEASE_NAMESPACE" in line["remedy"]
 
 
 async def test_a_follower_says_nothing_of_the_leaders_binds() -> None:

@@ -4,7 +4,8 @@ import asyncio
 
 from placer.core.policies.headroom import HEADROOM
 from placer.scheduler.failures.handler import OPEN_IN_A_ROW, Backlog, pause_beside
-from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import understood
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import PodUid
 from tests.placer.kube.objects import MEMORY, WHOLE, pod_of

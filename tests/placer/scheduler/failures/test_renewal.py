@@ -1,7 +1,7 @@
 """On a real API server the reasons of pods that wait follow the nodes, for each pod, by few writes."""
 
 from placer.scheduler.queue.states import QueueState
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, condition, scheduler
 from tests.placer.scheduler.event_handlers.test_on_api_server import refusals

@@ -11,12 +11,12 @@ import pytest
 
 from placer.core.policies import POLICIES
 from placer.extender.demand import extender_demand
-from placer.scheduler.pods.pod_info import PodReader
+from placer.scheduler.profile import NODE_PLUGINS, PodReader
 from placer.webhook.core.judgement import AdmissionRules, judge_creation
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.part.errors import InputError
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
@@ -24,7 +24,7 @@ from tests.servers.objects import create_node, create_pod, pod_manifest
 
 Json = dict[str, Any]
 ASKING = {"resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
-READER = PodReader(POLICIES["headroom"])
+READER = PodReader(POLICIES["headroom"], NODE_PLUGINS)
 
 
 def bare(*names: str, init: tuple[str, ...] = (), **of_init: object) -> Json:
@@ -189,7 +189,7 @@ def test_pods_of_kube_scheduler_are_refused_alike() -> None:
 
 def test_an_operator_may_have_such_pods_placed() -> None:
     """With `places_unheld` each of them is read."""
-    placing = PodReader(POLICIES["headroom"], places_unheld=True)
+    placing = PodReader(POLICIES["headroom"], NODE_PLUGINS, places_unheld=True)
     for names, init in itertools.product((("a",), ()), (("i",), ())):
         assert placing.understood(read(bare(*names, init=init))).pod.metadata.name == "p"
 

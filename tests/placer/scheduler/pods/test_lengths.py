@@ -8,7 +8,7 @@ import pytest
 
 from placer.core.policies import POLICIES
 from placer.scheduler.pods.lengths import MOST_BYTES
-from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.profile import understood
 from plimsoll.contract import MOST_ANNOTATION_BYTES, MOST_CHARACTERS
 from plimsoll.kube.models import decode_pod
 from plimsoll.part.errors import InputError

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.placer_api.client import PlacerClient
 from plimsoll.placer_api.explain import Explained, PodState
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.arrivals import bus, publish, report
 from tests.placer.core.worlds import gpu
 from tests.placer.kube.objects import MEMORY, SHARE

@@ -7,19 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core import declared_features, supplemental_groups
-from placer.core.fit import NODE_AFFINITY, NOT_READY, PORTS, TOO_MANY_PODS
+from placer.core.ledger import Ledger
 from placer.core.locality import GpuLabels
 from placer.core.reasons import Reason
 from placer.core.room import Room, misfit
 from placer.core.view import GpuView
+from placer.scheduler.plugins import node_declared_features
+from placer.scheduler.plugins.kubelet_admission import SUPPLEMENTAL_GROUPS
+from placer.scheduler.plugins.node_affinity import REASON as NODE_AFFINITY
+from placer.scheduler.plugins.node_ports import REASON as PORTS
+from placer.scheduler.plugins.node_resources_fit import TOO_MANY_PODS
+from placer.scheduler.plugins.taint_toleration import NOT_READY
+from placer.scheduler.profile import Profile
 from placer.scheduler.queue.queueing_hints import (
     EVERYTHING,
     NOTHING,
     Cause,
     any_cause,
     best_bytes,
-    causes_lifted,
     causes_of,
     event_of_rooms,
     largest_request,
@@ -34,6 +39,8 @@ from tests.slow import examples
 
 N1 = NodeName("n1")
 MEMORY = Cause.MEMORY | Cause.MEMORIES
+FRAMEWORK = Profile(Ledger()).framework
+CAUSE_OF = FRAMEWORK.cause
 
 
 def demand_of(*bytes_each: int | None, share: int = 0, whole: bool = False, gpus: int = 1) -> PodDemand:
@@ -71,48 +78,48 @@ def rooms(*of_each: Room) -> dict[GpuUuid, Room]:
         (PORTS, Cause.RESOURCES),
         (NODE_AFFINITY, Cause.NODE),
         (NOT_READY, Cause.NODE),
-        (supplemental_groups.REASON, Cause.NODE),
-        (declared_features.REASON, Cause.NODE),
+        (SUPPLEMENTAL_GROUPS, Cause.NODE),
+        (node_declared_features.REASON, Cause.NODE),
         ("node(s) had untolerated taint {k: v}", Cause.NODE),
         ("a reason of tomorrow", EVERYTHING & ~Cause.MEMORIES & ~Cause.PERCENTAGE),
     ],
 )
 def test_reasons_have_causes(reason: str, cause: Cause) -> None:
     """Each reason stands for its cause, and memory is always a possible cause of a pod that declares some."""
-    assert causes_of([reason], demand_of(5)) == cause | Cause.MEMORY
+    assert causes_of([reason], demand_of(5), CAUSE_OF) == cause | Cause.MEMORY
 
 
 @pytest.mark.parametrize("demand", [demand_of(5), demand_of(None, whole=True), PodDemand(())])
 def test_refusal_without_a_node_may_have_any_cause(demand: PodDemand) -> None:
     """Without a node there is no reason, and the first node may lift whatever keeps the pod waiting."""
-    assert causes_of([], demand) == any_cause(demand)
+    assert causes_of([], demand, CAUSE_OF) == any_cause(demand)
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_of_a_gpu_is_known(reason: Reason) -> None:
     """Each reason of a GPU has its own cause, and none counts as unknown."""
-    assert Cause.RULES not in causes_of([reason.value], demand_of(5))
+    assert Cause.RULES not in causes_of([reason.value], demand_of(5), CAUSE_OF)
 
 
 def test_pods_that_memory_cannot_keep_out_have_no_such_cause() -> None:
     """Whole GPUs, and pods without a GPU, do not wait for bytes; several containers wait for more than one room."""
-    assert causes_of([Reason.GPU_NOT_EMPTY.value], demand_of(None, whole=True)) == Cause.OCCUPANCY
-    assert causes_of(["Insufficient cpu"], PodDemand(())) == Cause.RESOURCES
+    assert causes_of([Reason.GPU_NOT_EMPTY.value], demand_of(None, whole=True), CAUSE_OF) == Cause.OCCUPANCY
+    assert causes_of(["Insufficient cpu"], PodDemand(()), CAUSE_OF) == Cause.RESOURCES
     assert any_cause(PodDemand(())) == Cause.RESOURCES | Cause.NODE | Cause.RULES | Cause.VOLUMES
     memory = [Reason.GPU_MEMORY.value]
     some_gpu = Cause.SHARE | Cause.OCCUPANCY | Cause.LABELS
-    assert causes_of(memory, demand_of(5, 6)) == Cause.MEMORIES | some_gpu
-    assert causes_of(memory, demand_of(5, gpus=2)) == Cause.MEMORIES
-    assert causes_of(memory, demand_of(None)) == Cause.MEMORIES
+    assert causes_of(memory, demand_of(5, 6), CAUSE_OF) == Cause.MEMORIES | some_gpu
+    assert causes_of(memory, demand_of(5, gpus=2), CAUSE_OF) == Cause.MEMORIES
+    assert causes_of(memory, demand_of(None), CAUSE_OF) == Cause.MEMORIES
     demands = (demand_of(5, None, 7), demand_of(None), PodDemand(()))
     assert [largest_request(one) for one in demands] == [7, 0, 0]
     part = PodDemand((percent("c0", 40),))
-    assert (causes_of(memory, part), largest_request(part)) == (Cause.PERCENTAGE, 40)
+    assert (causes_of(memory, part, CAUSE_OF), largest_request(part)) == (Cause.PERCENTAGE, 40)
     for several in (
         PodDemand((percent("c0", 40), percent("c1", 40))),
         PodDemand((percent("c0", 40, gpus=2),)),
     ):
-        assert causes_of(memory, several) & ~some_gpu == Cause.MEMORIES
+        assert causes_of(memory, several, CAUSE_OF) & ~some_gpu == Cause.MEMORIES
         assert largest_request(several) == 0
 
 
@@ -193,7 +200,7 @@ def test_no_gpu_comes_to_fit_without_an_event_that_concerns_the_pod(
         if reason is None or misfit(after, container, expected, labels) is not None:
             continue
         event = event_of_rooms(N1, rooms(*(old for old, _ in changes)), rooms(*(new for _, new in changes)))
-        concerned = event.causes & causes_of([reason.value], demand)
+        concerned = event.causes & causes_of([reason.value], demand, CAUSE_OF)
         assert concerned
         assert largest_request(demand) <= event.best_bytes
         if concerned == Cause.MEMORY:
@@ -230,7 +237,7 @@ def test_no_gpu_comes_to_fit_a_percentage_without_an_event_that_concerns_it(
         for only in demand.containers
     ]
     if any(after and not before for before, after in fits):
-        assert event.causes & causes_of([Reason.GPU_MEMORY.value], demand) == Cause.PERCENTAGE
+        assert event.causes & causes_of([Reason.GPU_MEMORY.value], demand, CAUSE_OF) == Cause.PERCENTAGE
         assert event.above_pct < largest_request(demand) <= event.up_to_pct
         assert event.best_bytes
 
@@ -278,4 +285,4 @@ def test_only_changes_for_the_better_lift_causes(
     old: dict[str, object], new: dict[str, object], causes: Cause
 ) -> None:
     """A node that got worse, or wrote the same amount otherwise, helps no pod."""
-    assert causes_lifted(node(**new), node(**old)) == causes
+    assert FRAMEWORK.gains(node(**new), node(**old)) == causes

@@ -10,11 +10,11 @@ import pytest
 from placer.scheduler.queue.queueing_hints import EVERYTHING
 from placer.scheduler.reporting.pod_events import NOTE_BYTES, PodNews, cut
 from placer.scheduler.reporting.record import NEWS_OF_A_POD, WRITERS, Recorder
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import Body, PatchKind, RefusedError, TransientError, Transport
 from plimsoll.part.backoff import Pauses
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import LossyBinds, held, lose_answer, lose_request
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, condition, read_pod, scheduler

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.fit import rules_of
 from placer.core.ledger import Ledger
-from placer.scheduler.cache.cache import Cache
+from placer.scheduler.pods.node_rules import rules_of
+from placer.scheduler.profile import Profile
 from placer.scheduler.topology import index
 from placer.scheduler.topology.rules import domain_rules_of
 from plimsoll.ids import NodeName, PodUid
@@ -117,7 +117,8 @@ class Both:
     """One cluster, as the placer's index keeps it and as plain lists."""
 
     def __init__(self) -> None:
-        self.cluster = Cache(Ledger())
+        self.profile = Profile(Ledger())
+        self.cluster = self.profile.cache
         self.nodes: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.namespaces: dict[str, Object] = {}
@@ -139,7 +140,7 @@ class Both:
                 self.cluster.confirm(read(document))
             case "pod gone", number:
                 self.pods.pop(f"p{number}", None)
-                self.cluster.release(PodUid(f"p{number}"))
+                self.cluster.forget(PodUid(f"p{number}"))
             case "namespace", name, given:
                 self.namespace(name, given)
 
@@ -165,10 +166,10 @@ class Both:
         """Change the labels of a namespace, or remove it."""
         if given is None:
             self.namespaces.pop(name, None)
-            self.cluster.pod_rules.remove_namespace(name)
+            self.profile.pod_rules.remove_namespace(name)
         else:
             self.namespaces[name] = given
-            self.cluster.pod_rules.put_namespace(
+            self.profile.pod_rules.put_namespace(
                 msgspec.convert({"metadata": {"name": name, "labels": given}}, Namespace)
             )
 
@@ -186,8 +187,8 @@ class Both:
         gone = [PodUid(name) for name in without]
         for name in self.nodes:
             more = [(NodeName(one["spec"]["nodeName"]), read(one)) for one in beside]
-            check = self.cluster.pod_rules.check(newcomer, rules, NodeName(name), more)
-            counted = [self.cluster.pod_rules.counted(check, uid) for uid in gone]
+            check = self.profile.pod_rules.check(newcomer, rules, NodeName(name), more)
+            counted = [self.profile.pod_rules.counted(check, uid) for uid in gone]
             for one in counted:
                 check.leave_out(one)
             for one in reversed(counted):
@@ -263,19 +264,19 @@ def test_an_answer_that_changed_has_another_state_and_was_announced_where_a_node
     """Equal states mean equal answers. Where a node became fit, one of the pod's topics was announced."""
     both = Both()
     announced: set[object] = set()
-    both.cluster.pod_rules.on_change(announced.update)
+    both.profile.pod_rules.on_change(announced.update)
     namespace, given, spec = asked
     newcomer = read(document("new", namespace, given, spec))
     rules = domain_rules_of(newcomer, rules_of(newcomer))
     before: tuple[object, dict[str, str | None]] | None = None
     for step in changes:
-        topics = both.cluster.pod_rules.topics(newcomer, rules)
+        topics = both.profile.pod_rules.topics(newcomer, rules)
         announced.clear()
         both.do(step)
         answers = {
-            name: both.cluster.pod_rules.obstacle(newcomer, rules, NodeName(name)) for name in both.nodes
+            name: both.profile.pod_rules.obstacle(newcomer, rules, NodeName(name)) for name in both.nodes
         }
-        state = both.cluster.pod_rules.state(newcomer, rules)
+        state = both.profile.pod_rules.state(newcomer, rules)
         changed = f"n{step[1]}" if step[0] == "node" else None  # a changed node is probed by itself
         same = [name for name in answers if before is not None and name in before[1] and name != changed]
         if before is not None and before[0] == state:

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.fit import rules_of
 from placer.core.wishes import Wish
+from placer.scheduler.pods.node_rules import rules_of
 from placer.scheduler.topology.gauge import AFFINITY, SPREAD
 from placer.scheduler.topology.wishes import domain_wishes_of
 from plimsoll.ids import NodeName
@@ -82,8 +82,8 @@ def compare(both: Both, asked: Object) -> None:
     """Compare the order of any two nodes that fit one new pod."""
     pod = read(asked)
     wishes = domain_wishes_of(pod, rules_of(pod))
-    both.cluster.pod_rules.prepare(wishes, 10_000)
-    gauge = both.cluster.pod_rules.gauge(wishes)
+    both.profile.pod_rules.prepare(wishes, 10_000)
+    gauge = both.profile.pod_rules.gauge(wishes)
     stated = {wish.name: wish for wish in gauge.wishes()} if gauge is not None else {}
     cluster = oracle.Cluster(both.nodes, [*both.pods.values()], both.namespaces)
     one_only = len(asked["spec"]["topologySpreadConstraints"]) <= 1
@@ -113,7 +113,7 @@ def _same_order(both: Both, wish: Wish, expected: Mapping[str, float], *, is_str
 
 
 def _met(both: Both, wish: Wish, name: str) -> float:
-    offer = both.cluster.offer(NodeName(name))
+    offer = both.cluster.node(NodeName(name))
     assert offer is not None
     return wish.met_by(offer)
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from placer.core.fit import needs_of, rules_of
 from placer.core.ledger import Ledger
-from placer.scheduler.cache.cache import Cache
+from placer.core.policies.headroom import HEADROOM
+from placer.scheduler.profile import Profile, understood
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Namespace, Pod
 from tests.placer.kube.objects import Object, node_of, pod_of
@@ -31,21 +31,22 @@ def keeper(term: Object, on: str = "n1") -> Pod:
     return pod("keeper", nodeName=on, affinity={"podAntiAffinity": rules})
 
 
-def cluster_of(*bound: Pod) -> Cache:
+def cluster_of(*bound: Pod) -> Profile:
     """Nodes n1 and n2 in zone a, n3 in zone b, and n4 in none."""
-    cluster = Cache(Ledger())
+    profile = Profile(Ledger())
+    cluster = profile.cache
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", None)):
         cluster.put_node(node_of(name, {"zone": zone} if zone else {}))
     for one in bound:
         cluster.confirm(one)
-    return cluster
+    return profile
 
 
-def kept_out_of(cluster: Cache, newcomer: Pod) -> set[str]:
+def kept_out_of(cluster: Profile, newcomer: Pod) -> set[str]:
     """The nodes that are closed to a newcomer."""
     nodes = [NodeName(f"n{index}") for index in range(1, 5)]
-    rules, needs = rules_of(newcomer), needs_of(newcomer)
-    reasons = {node: cluster.misfits(newcomer, rules, needs, node) for node in nodes}
+    info = understood(newcomer, HEADROOM)
+    reasons = {node: cluster.filter(info, node) for node in nodes}
     assert set(reasons.values()) <= {(), KEPT_OUT}
     return {node for node, why in reasons.items() if why}
 
@@ -55,7 +56,7 @@ def test_rule_keeps_newcomers_out_of_the_whole_domain_until_its_pod_is_gone() ->
     cluster = cluster_of(keeper({"labelSelector": {"matchLabels": {"app": "x"}}}))
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == {"n1", "n2"}
     assert kept_out_of(cluster, pod("new", {"app": "y"})) == set()
-    cluster.release(PodUid("keeper"))
+    cluster.cache.forget(PodUid("keeper"))
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == set()
 
 
@@ -89,14 +90,3 @@ def test_selectors_and_namespaces(term: Object, out: bool) -> None:  # noqa: FBT
         msgspec.convert({"metadata": {"name": "default", "labels": {"team": "a"}}}, Namespace)
     )
     assert kept_out_of(cluster, pod("new", {"app": "x"})) == ({"n1", "n2"} if out else set())
-
-
-def test_other_namespaces_are_not_meant_without_being_named() -> None:
-    """A rule without namespaces selects pods of its own pod's namespace only."""
-    cluster = cluster_of(keeper({"labelSelector": {}}))
-    assert kept_out_of(cluster, pod("new", namespace="other")) == set()
-
-
-def test_pod_on_a_node_without_the_label_keeps_nobody_out() -> None:
-    """A rule on a node without the topology label closes no node."""
-    assert kept_out_of(cluster_of(keeper({"labelSelector": {}}, on="n4")), pod("new")) == set()

@@ -9,14 +9,11 @@ from msgspec.structs import replace
 from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.decide import MOST_PLANS
-from placer.scheduler.pods.pod_info import understood
+from placer.scheduler.profile import understood
 from placer.scheduler.topology.wishes import MOST_WISHES
-from plimsoll.ids import PodUid
-from plimsoll.kube.models import Namespace, ObjectMeta
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB
 from tests.placer.core.worlds import gpu, state
-from tests.placer.kube.memory_cluster import MemoryCluster
 from tests.placer.kube.objects import Object, pod_of
 from tests.placer.scheduler.topology.replicas import APP, replica, resident, zones, zones_of
 from tests.placer.scheduler.topology.rules import PREFERRED, apart, evenly, far, near, spread
@@ -35,19 +32,6 @@ async def test_replicas_spread_over_zones_and_nodes_at_once() -> None:
     made = zones(a=2, b=2, c=2)
     nodes = [await made.place(replica(f"p{n}", None, {"topologySpreadConstraints": both})) for n in range(12)]
     assert set(Counter(nodes).values()) == {2}
-
-
-async def test_constraints_weigh_more_the_more_domains_they_have() -> None:
-    """As in kube-scheduler, four more pods in one of two zones are less than three more on one of six nodes."""
-    both = evenly()["topologySpreadConstraints"] + evenly(key="host")["topologySpreadConstraints"]
-    made = zones(a=2, b=1)
-    for name in ("full0", "full1", "full2"):
-        made.node(name, cpu="0", labels={"zone": "a", "host": name})
-    for number in range(7):
-        resident(made, f"a{number}", "a001")
-    for number in range(3):
-        resident(made, f"b{number}", "b000")
-    assert await made.place(replica("p", None, {"topologySpreadConstraints": both})) == "a000"
 
 
 async def test_a_zone_without_room_gets_none_and_no_replica_waits() -> None:
@@ -71,22 +55,6 @@ async def test_a_web_server_lands_beside_its_cache(memory: str | None) -> None:
     assert await made.place(replica("alone", memory, near("nobody"))) is not None
 
 
-async def test_terms_count_by_their_weight_and_by_the_number_of_pods() -> None:
-    """Each pod in the domain counts as often as its term weighs, towards it or away from it."""
-    made = zones(a=1, b=1, c=1)
-    resident(made, "cache", "a000", "cache")
-    for number in range(2):
-        resident(made, f"queue{number}", "b000", "queue")
-    resident(made, "noise", "a000", "noise")
-    for cache, queue, noise, chosen in ((50, 20, 1, "a"), (50, 30, 1, "b"), (50, 20, 30, "b")):
-        terms = near("cache", weight=cache)["affinity"]["podAffinity"][PREFERRED]
-        terms = terms + near("queue", weight=queue)["affinity"]["podAffinity"][PREFERRED]
-        spec = {"affinity": {"podAffinity": {PREFERRED: terms}} | far("noise", weight=noise)["affinity"]}
-        plan = made.choice.decide(replica(f"p{chosen}{queue}{noise}", None, spec))
-        assert isinstance(plan, Plan)
-        assert plan.booking.node == f"{chosen}000"
-
-
 @pytest.mark.parametrize("memory", ["1Gi", None])
 async def test_replicas_that_would_rather_keep_apart_share_nodes_evenly_at_last(memory: str | None) -> None:
     """Each gets a node of its own while there is one. Then each node gets a second one, and none waits."""
@@ -94,18 +62,6 @@ async def test_replicas_that_would_rather_keep_apart_share_nodes_evenly_at_last(
     nodes = [await made.place(replica(f"p{number}", memory, far())) for number in range(8)]
     assert len(set(nodes[:4])) == 4
     assert set(Counter(nodes).values()) == {2}
-
-
-async def test_a_node_without_the_label_is_the_last_that_a_spread_takes() -> None:
-    """As in kube-scheduler, such a node is worst; where no node has the label, the wish is without effect."""
-    made = zones(a=1)
-    made.node("bare", cpu="50")
-    assert [await made.place(replica(f"p{n}", None, evenly())) for n in range(3)] == ["a000"] * 3
-    made = MemoryCluster()
-    made.node("bare", cpu="50")
-    made.node("other", cpu="50")
-    assert {await made.place(replica(f"p{n}", None, evenly())) for n in range(2)} == {"bare", "other"}
-    assert made.decider.nodes_read == 2
 
 
 async def test_gpus_decide_first() -> None:
@@ -117,37 +73,6 @@ async def test_gpus_decide_first() -> None:
             made.reports.apply(state(name, gpu(f"GPU-{name}", usable_gib=40, other_bytes=used), seq=9))
         resident(made, "cache", "b000", "cache")
         assert await made.place(replica("web", "1Gi", near("cache"))) == chosen
-
-
-async def test_pods_that_are_being_deleted_count_for_affinity_alone() -> None:
-    """As in kube-scheduler, a spread counts no pod that ends, and affinity counts it until it is gone."""
-    made = zones(a=1, b=1)
-    ending = pod_of("old", {}, APP, nodeName="a000")
-    made.cluster.confirm(ending)
-    meta = replace(ending.metadata, deletionTimestamp="2026-01-01T00:00:00Z")
-    made.cluster.confirm(replace(ending, metadata=meta))
-    assert await made.place(replica("beside", None, near())) == "a000"
-    made.cluster.release(PodUid("beside"))
-    plan = made.choice.decide(replica("spread", None, evenly()))
-    assert isinstance(plan, Plan)
-    assert plan.sub_scores[WISHES]["topology-spread"] == 1
-
-
-async def test_terms_mean_the_namespaces_that_they_name() -> None:
-    """A term without namespaces means its own; one with a selector means those whose labels match now."""
-    made = zones(a=1, b=1)
-    cache = pod_of("cache", {}, {"app": "cache"}, nodeName="b000")
-    made.cluster.confirm(replace(cache, metadata=replace(cache.metadata, namespace="other")))
-    selector = {"matchLabels": {"team": "x"}}
-    meant = near("cache", namespaceSelector=selector)
-    for number, labels in enumerate(({}, {"team": "x"}, {})):
-        made.cluster.pod_rules.put_namespace(Namespace(ObjectMeta(name="other", labels=labels)))
-        plan = made.choice.decide(replica(f"p{number}", None, meant))
-        assert isinstance(plan, Plan)
-        assert plan.booking.node == ("b000" if labels else "a000")
-    plan = made.choice.decide(replica("own", None, near("cache")))
-    assert isinstance(plan, Plan)
-    assert plan.booking.node == "a000"
 
 
 async def test_large_zones_that_have_fewest_pods_hide_no_other_zone() -> None:

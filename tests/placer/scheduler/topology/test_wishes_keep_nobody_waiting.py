@@ -8,8 +8,7 @@ from typing import Final
 import pytest
 
 from placer import decide
-from placer.scheduler import choice
-from placer.scheduler.pods import pod_info
+from placer.scheduler import choice, profile
 from placer.scheduler.topology import index
 from plimsoll.ids import NodeName, PodUid
 from tests.placer.kube.memory_cluster import MemoryCluster, pod
@@ -24,7 +23,7 @@ BOUNDS: Final[Mapping[tuple[ModuleType, str], tuple[int, ...]]] = {
     (choice, "FEW_NODES"): (1, 2, 3, 128),
     (choice, "SLICE"): (2,),
     (choice, "READ_AT_ONCE"): (1, 2, 5, 1024),
-    (pod_info, "CHECKS"): (1, 4, 128),
+    (profile, "CHECKS"): (1, 4, 128),
     (choice, "PROMISING"): (1, 2, 16),
     (decide, "MOST_UNFIT"): (1, 2, 128),
     (decide, "MOST_PLANS"): (1, 2, 64),
@@ -66,7 +65,7 @@ def change(made: MemoryCluster, draw: random.Random, living: list[str]) -> bool:
     elif chance < 0.3:
         made.report(name, *draw.choices((0, 8), k=draw.randint(0, 2)))
     elif chance < 0.45 and living:
-        made.cluster.release(PodUid(living.pop(draw.randrange(len(living)))))
+        made.cluster.forget(PodUid(living.pop(draw.randrange(len(living)))))
     else:
         return False
     return True
@@ -90,7 +89,7 @@ async def test_a_wish_makes_no_pod_wait_while_a_node_has_a_place(monkeypatch: py
             wanted = pod(
                 f"p{step}", draw.choice((None, "4Gi")), draw.choice("12"), labels=labels, **wishes(draw)
             )
-            made.cluster.pod_rules.prepare(wanted.domains, 1000)
+            made.profile.pod_rules.prepare(wanted.domains, 1000)
             fitting = made.fitting(wanted)
             place = await made.place(wanted)
             assert (place in fitting) if fitting else place is None, (seed, step)

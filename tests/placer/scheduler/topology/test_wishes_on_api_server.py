@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import scheduler
 from tests.placer.scheduler.plugins.default_preemption.test_servers import SIDES, kube_scheduler
 from tests.placer.scheduler.topology.rules import evenly, far, near

@@ -22,9 +22,9 @@ def test_promising_nodes_count_for_the_wish_and_change_with_each_turn() -> None:
         made.node(name, labels={"zone": "a", "host": name, "disk": "fast"})
     wanted = replica("p", None, evenly() | {"nodeSelector": {"disk": "fast"}})
     made.choice._prepare_wishes(wanted)
-    gauge = made.cluster.pod_rules.gauge(wanted.domain_wishes)
+    gauge = made.profile.pod_rules.gauge(wanted.domain_wishes)
     assert gauge is not None
-    turns = [made.cluster.promising(gauge, 10) for _ in range(20)]
+    turns = [gauge.promising(made.cluster.labels.having, 10) for _ in range(20)]
     assert {len(turn) for turn in turns} == {10}
     assert {node for turn in turns for node in turn} == set(fast)
 
@@ -105,13 +105,13 @@ async def test_changes_that_wishes_count_wake_no_pod() -> None:
     """Counts of wishes open no node, and leave the verdicts on nodes as they are."""
     made = zones(cpu="1", a=3)
     opened: list[object] = []
-    made.cluster.pod_rules.on_change(opened.append)
+    made.profile.pod_rules.on_change(opened.append)
     waiting = pod("waits", None, cpu="2", labels=APP, **(evenly() | far()))
     assert await made.place(waiting) is None
     read = made.decider.nodes_read
     state = made.choice._key(waiting)
     resident(made, "more", "a001")
-    made.cluster.release(PodUid("more"))
+    made.cluster.forget(PodUid("more"))
     assert made.choice._key(waiting) == state
     assert await made.place(waiting) is None
     assert made.decider.nodes_read - read <= 1
@@ -122,7 +122,7 @@ def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) 
     """Thousands of distinct wishes, beside rules with the same counts, leave only a bounded number behind."""
     monkeypatch.setattr(index, "RULES_KEPT", 8)
     made = zones(a=2)
-    domains = made.cluster.pod_rules._domains
+    domains = made.profile.pod_rules._domains
     for number in range(60):
         app = f"a{number // 2}"
         spec = evenly(app) | (far(app) if number % 2 else apart(app))
@@ -134,7 +134,7 @@ def test_forgotten_wishes_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) 
     assert len(domains._headcounts) <= 16
     assert sum(map(len, domains._anchored.values())) == len(domains._headcounts)
     opened: list[object] = []
-    made.cluster.pod_rules.on_change(opened.append)
+    made.profile.pod_rules.on_change(opened.append)
     keys = {key for key, known in domains._in_use.items() if isinstance(known, TalliedRules)}
     for known in tuple(domains._in_use.values()):
         domains._forget(known)
@@ -150,7 +150,7 @@ def test_wishes_keep_counts_that_a_forgotten_rule_shared() -> None:
     rule, wish = replica("rule", None, apart()), replica("wish", None, far())
     for wanted in (rule, wish):
         assert isinstance(made.choice.decide(wanted), Plan)
-    domains = made.cluster.pod_rules._domains
+    domains = made.profile.pod_rules._domains
     domains._forget(domains._in_use[rule.domains.key])
     resident(made, "new", "a000")
     for number in range(2):

@@ -16,9 +16,9 @@ from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.scheduler import choice
-from placer.scheduler.cache.cache import Cache
 from placer.scheduler.choice import NodeChoice
-from placer.scheduler.pods.pod_info import PodInfo, understood
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.profile import Profile, understood
 from placer.scheduler.topology import index
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node
@@ -36,7 +36,7 @@ SPEC: dict[str, Any] = {
 
 def cluster(nodes: int, pods_per_node: int) -> NodeChoice:
     """A cluster with this many pods that the rules of `SPEC` mean, and as many others."""
-    made = NodeChoice(Decider(ReportView(), Ledger(), Metrics()), Cache(Ledger()))
+    made = NodeChoice(Decider(ReportView(), Ledger(), Metrics()), Profile(Ledger()))
     for number in range(nodes):
         labels = {"zone": f"z{number % 2}", "host": f"n{number}"}
         document = {
@@ -75,7 +75,7 @@ def wanted(name: str) -> PodInfo:
 def place(made: NodeChoice, name: str) -> None:
     """Decide, and count the pod."""
     asked = wanted(name)
-    while not made.cache.pod_rules.prepare(asked.domains, 1000):
+    while not made.profile.pod_rules.prepare(asked.domains, 1000):
         pass
     decided = made.decide(asked)
     assert isinstance(decided, Plan)
@@ -99,13 +99,13 @@ def test_known_rules_are_not_read_again() -> None:
     """New pods with known rules read no pods and nodes. Each pod that comes or goes is counted in one step."""
     made = cluster(10, 20)
     place(made, "first")
-    before = made.cache.pod_rules._domains.work
+    before = made.profile.pod_rules._domains.work
     for number in range(5):
         made.decide(wanted("later"))
         made.decider.ledger.forget(PodUid("later"))
         made.cache.confirm(pod_of(f"q{number}", {}, {"app": "x"}, nodeName="n000"))
-        made.cache.release(PodUid(f"q{number}"))
-    assert made.cache.pod_rules._domains.work - before == 10
+        made.cache.forget(PodUid(f"q{number}"))
+    assert made.profile.pod_rules._domains.work - before == 10
 
 
 async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ async def test_rules_that_are_new_are_read_in_slices(monkeypatch: pytest.MonkeyP
     refused = made.decide(asked)
     assert isinstance(refused, Refusal)
     assert not refused.is_final
-    assert made.cache.pod_rules._domains.work < 500
+    assert made.profile.pod_rules._domains.work < 500
     assert await made.explain(asked) is None
     assert isinstance(made.decide(asked), Plan)
 
@@ -127,8 +127,8 @@ def test_counts_of_rules_used_longest_ago_are_dropped(monkeypatch: pytest.Monkey
     made = cluster(4, 2)
     for number in range(100):
         asked = understood(pod_of(f"p{number}", {}, {"app": f"a{number}"}, **apart(f"a{number}")), HEADROOM)
-        assert made.cache.pod_rules.obstacle(asked.pod, asked.domains, NodeName("n000")) is None
-    domains = made.cache.pod_rules._domains
+        assert made.profile.pod_rules.obstacle(asked.pod, asked.domains, NodeName("n000")) is None
+    domains = made.profile.pod_rules._domains
     assert len(domains._in_use) == 8
     assert len(domains._headcounts) == 8
     assert len(domains._partitions) == 1

@@ -65,16 +65,6 @@ def test_a_feature_that_only_kube_scheduler_has_is_its_own_business() -> None:
     assert judged(under(None, given), EXTENDED).pod["spec"]["volumes"]
 
 
-@pytest.mark.parametrize("name", ["plimsoll.dev/decision", "gpus.plimsoll.dev/main"])
-def test_the_placers_annotations_are_refused_from_anyone(name: str) -> None:
-    """Nobody creates a pod with the placer's answers, with GPUs or without."""
-    for one in (container(), container(limits={GPU: 1})):
-        with pytest.raises(
-            InputError, match=r"is for the placer alone to write; recreate the pod without it"
-        ):
-            judged(pod(one, annotations={name: "x"}))
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -13,7 +13,7 @@ from plimsoll.dialects import Json
 from plimsoll.dialects.gpushare import Gpushare
 from plimsoll.dialects.hami import Hami
 from plimsoll.dialects.kai import Kai
-from tests.placer.webhook.core.pods import GPU, container, gpu_pod, pod
+from tests.placer.webhook.core.pods import container, gpu_pod, pod
 from tests.placer.webhook.core.reviews import ANYTHING, assert_well_formed, damaged, patch_of, review
 from tests.placer.webhook.core.test_json_patch import applied
 from tests.slow import examples
@@ -69,25 +69,6 @@ def test_an_object_nested_too_deeply_is_refused_as_no_pod() -> None:
     except NoReviewError:
         return
     assert answered.outcome == "refused"
-
-
-def test_a_refusal_has_field_value_and_remedy() -> None:
-    """The message of the contract reaches the author."""
-    answered = answer(json.dumps(review(pod(container(limits={GPU: "1.5"})))).encode(), AdmissionRules())
-    status = json.loads(answered.body)["response"]["status"]
-    assert status["code"] == 400
-    assert status["message"] == (
-        "spec.containers[main].resources[plimsoll.dev/gpu]: '1.5' is not a whole number; give whole GPUs"
-    )
-
-
-def test_a_patched_pod_needs_no_second_patch() -> None:
-    """The output put in again has no patch."""
-    given_pod = gpu_pod()
-    patch = patch_of(answer(json.dumps(review(given_pod)).encode(), AdmissionRules()).body)
-    assert patch
-    again = answer(json.dumps(review(applied(patch, given_pod))).encode(), AdmissionRules())
-    assert (again.outcome, patch_of(again.body)) == ("unchanged", [])
 
 
 def test_other_kinds_and_operations_are_allowed() -> None:

@@ -6,9 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked
-from hook.broker.core.audit.audit import UNHOOKED_NS, Audit, AuditResult
-from hook.broker.core.audit.overheads import RUN, MeasuredUse, Overhead
+from hook.broker.core.audit.attribution import UNKNOWN_CONTAINER, Audited, Hooked, MeasuredUse
+from hook.broker.core.audit.audit import RUN, UNHOOKED_NS, Audit, AuditResult, Overhead
 from hook.broker.core.ids import ContainerKey
 from plimsoll.broker.announcements import Unenforced, Violated
 from plimsoll.broker.wire import ContainerLines, Line, Measured, MeasuredGpu, MeasuredProcess

@@ -20,7 +20,7 @@ from hook.broker.core.memory.arbiter import (
     SetWanted,
     Step,
 )
-from hook.broker.core.memory.capacities import LASTING_S
+from hook.broker.core.memory.holdings import LASTING_S
 from hook.broker.core.memory.policies.policy import WaitPolicy, WaitTicket
 from plimsoll.ids import ContainerName, GpuUuid, PodUid
 

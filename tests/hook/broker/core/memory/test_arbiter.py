@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hook.broker.core.memory.arbiter import Allow, AnnouncePaused, MemoryArbiter, Refuse
-from hook.broker.core.memory.capacities import LASTING_S
-from hook.broker.core.memory.holdings import PROMISE_S
+from hook.broker.core.memory.holdings import LASTING_S, PROMISE_S
 from hook.broker.core.memory.policies import WaitPolicyName, wait_policy
 from hook.broker.core.memory.policies.policy import WaitingRequest, WaitTicket
 from plimsoll.ids import GpuUuid

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hook.broker.core.codec import SLOT_BYTES, memory_in
-from hook.broker.core.memory.changes import NOTHING, ProcessMemory, is_change
+from hook.broker.core.codec import SLOT_BYTES, ProcessMemory, memory_in
+from hook.broker.memory_changes import NOTHING, is_change
 from plimsoll.broker.pages import PEAK_GPUS, Slot
 
 MIB, GIB = 1 << 20, 1 << 30

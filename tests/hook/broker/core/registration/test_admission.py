@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json, structs
 
-from hook.broker.core.registration.admission import check_shares, promised_pct
-from hook.broker.core.registration.checks import check
-from hook.broker.core.registration.record import PodRecord
+from hook.broker.core.registration import PodRecord, check, check_shares, promised_pct
 from plimsoll.broker.wire import ContainerLines, Line, Register
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.lifespan import MAIN, Lifespan

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hook.broker.core.registration.pod_lines import registration
+from hook.broker.pods import registration
 from plimsoll.ids import ContainerName
 from plimsoll.lifespan import Lifespan
 from plimsoll.part.errors import InputError

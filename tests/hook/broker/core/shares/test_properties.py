@@ -46,8 +46,10 @@ class Chaos:
     def opens_ns(self) -> int:
         """The time after which every gate has opened, if nothing executes any more."""
         accounts = [self.node.account(name, place) for name in self.names for place in range(self.gpus)]
-        limited = [account for account in accounts if account.limit < 1]
-        return OPENS_NS + round(max(((a.enough_ns - a.credit_ns) / a.limit for a in limited), default=0.0))
+        limited = [account for account in accounts if account.bounds.limit < 1]
+        return OPENS_NS + round(
+            max(((a.bounds.enough_ns - a.credit_ns) / a.bounds.limit for a in limited), default=0.0)
+        )
 
     def _join(self, name: str) -> None:
         request = self.chance.choice([0, 1, 20])
@@ -115,8 +117,8 @@ def test_sums_are_bounded(seed: int) -> None:
                 assert account.rests or account.spare_ns <= SPARE_NS + span_ns
                 assert (
                     account.rests
-                    or account.limit == 1
-                    or account.credit_ns <= account.most_credit_ns + span_ns
+                    or account.bounds.limit == 1
+                    or account.credit_ns <= account.bounds.most_credit_ns + span_ns
                 )
 
 

@@ -137,7 +137,8 @@ def test_changed_terms_leave_the_accounts() -> None:
     assert before < 0
     node.join("A", 50, 60)
     assert node.account("A").lag_ns == before
-    assert (node.account("A").request, node.account("A").limit) == (0.5, 0.6)
+    bounds = node.account("A").bounds
+    assert (bounds.request, bounds.limit) == (0.5, 0.6)
     assert node.use("A").terms.limit_pct == 60
 
 
@@ -280,7 +281,7 @@ def test_the_time_of_a_stopped_broker_is_not_charged(*, is_tick_first: bool) -> 
     a.work(node.now_ns)
     node.tick(200)
     node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
-    assert meter.factor == 1.0
+    assert meter.correction.factor == 1.0
 
 
 def test_the_first_work_after_an_idle_time_is_charged() -> None:

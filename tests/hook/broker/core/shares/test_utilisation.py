@@ -68,7 +68,7 @@ def test_slices_that_are_not_equal_are_corrected(seen_pct: int, factor: float) -
         node.tick(200)
         node.handle(Utilised(GPUS[0], node.now_ns, {1: seen_pct}))
     meter = node.scheduler._processes[1].places[0][2]
-    assert meter.factor == pytest.approx(factor, abs=0.02)
+    assert meter.correction.factor == pytest.approx(factor, abs=0.02)
 
 
 def test_a_process_that_uses_more_than_its_words_say_is_told_of_once() -> None:
@@ -105,7 +105,7 @@ def test_of_a_gate_that_stays_open_figures_say_nothing() -> None:
         node.handle(Ticked(node.now_ns, {}))
         node.handle(Utilised(GPUS[0], node.now_ns, {1: 100}))
     meter = node.scheduler._processes[1].places[0][2]
-    assert (node.told, meter.factor) == ([], 1.0)
+    assert (node.told, meter.correction.factor) == ([], 1.0)
 
 
 def test_figures_of_a_span_that_was_hardly_metered_say_nothing() -> None:

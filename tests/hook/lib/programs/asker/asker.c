@@ -93,16 +93,6 @@ static void do_proc(const char *text) {
     print_home(function);
 }
 
-static void do_proc_v1(const char *text) {
-    char symbol[64];
-    int version = 0;
-    number flags = 0;
-    void *function = NULL;
-    sscanf(text, "%63s %d %llu", symbol, &version, &flags);
-    FUNCTION(cuGetProcAddress)(symbol, &function, version, flags);
-    print_home(function);
-}
-
 /* `where default|next|driver|itself NAME`: which function of which library dlsym finds. */
 static void do_where(const char *text) {
     char scope[16], name[64];
@@ -144,55 +134,6 @@ static void do_hammer(const char *text) {
     printf("%llu\n", hammer(rounds, bytes));
 }
 
-/* `time ROUNDS BYTES`: nanoseconds of one allocation and its free, the functions found beforehand. */
-static void do_time(const char *text) {
-    number rounds = 0, bytes = 0;
-    struct timespec start, end;
-    CUdeviceptr pointer;
-    __typeof__(&cuMemAlloc_v2) allocate_it = FUNCTION(cuMemAlloc_v2);
-    __typeof__(&cuMemFree_v2) free_it = FUNCTION(cuMemFree_v2);
-    sscanf(text, "%llu %llu", &rounds, &bytes);
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (number i = 0; i < rounds; i++) {
-        allocate_it(&pointer, bytes);
-        free_it(pointer);
-    }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double ns = (double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec);
-    printf("%.1f\n", ns / (double)rounds);
-}
-
-struct burst {
-    CUcontext context;
-    number rounds, bytes, made;
-};
-
-static void *burst_thread(void *argument) {
-    struct burst *burst = argument;
-    FUNCTION(cuCtxSetCurrent)(burst->context);
-    burst->made = hammer(burst->rounds, burst->bytes);
-    return NULL;
-}
-
-/* `threads COUNT ROUNDS BYTES`: the same from several threads at once. */
-static void do_threads(const char *text) {
-    unsigned count = 0;
-    struct burst bursts[16] = {0};
-    pthread_t threads[16];
-    number made = 0;
-    sscanf(text, "%u %llu %llu", &count, &bursts[0].rounds, &bursts[0].bytes);
-    FUNCTION(cuCtxGetCurrent)(&bursts[0].context);
-    for (unsigned i = 0; i < count && i < 16; i++) {
-        bursts[i] = bursts[0];
-        pthread_create(&threads[i], NULL, burst_thread, &bursts[i]);
-    }
-    for (unsigned i = 0; i < count && i < 16; i++) {
-        pthread_join(threads[i], NULL);
-        made += bursts[i].made;
-    }
-    printf("%llu\n", made);
-}
-
 static struct crowd {
     CUcontext context;
     number bytes;
@@ -231,15 +172,16 @@ static const struct {
     const char *name;
     void (*run)(const char *arguments);
 } commands[] = {
-    {"load", do_load},       {"init", do_init},       {"retain", do_retain},   {"release", do_release},
-    {"reset", do_reset},     {"create", do_create},   {"destroy", do_destroy}, {"alloc", do_alloc},
-    {"free", do_free},       {"info", do_info},       {"info_v1", do_info_v1}, {"total", do_total},
-    {"pool", do_pool},       {"map", do_map},         {"unmap", do_unmap},     {"proc", do_proc},
-    {"proc_v1", do_proc_v1}, {"where", do_where},     {"dlerror", do_dlerror}, {"versioned", do_versioned},
-    {"hammer", do_hammer},   {"threads", do_threads}, {"time", do_time},       {"exec", do_exec},
-    {"fork", do_fork},       {"maps", do_maps},       {"pid", do_pid},         {"sync", do_sync},
-    {"vfork", do_vfork},     {"spawn", do_spawn},     {"crowd", do_crowd},     {"joined", do_joined},
-    {"beside", do_beside},
+    {"load", do_load},           {"init", do_init},       {"retain", do_retain},
+    {"release", do_release},     {"reset", do_reset},     {"create", do_create},
+    {"destroy", do_destroy},     {"alloc", do_alloc},     {"free", do_free},
+    {"info", do_info},           {"info_v1", do_info_v1}, {"total", do_total},
+    {"pool", do_pool},           {"map", do_map},         {"unmap", do_unmap},
+    {"proc", do_proc},           {"where", do_where},     {"dlerror", do_dlerror},
+    {"versioned", do_versioned}, {"hammer", do_hammer},   {"exec", do_exec},
+    {"fork", do_fork},           {"pid", do_pid},         {"sync", do_sync},
+    {"vfork", do_vfork},         {"spawn", do_spawn},     {"crowd", do_crowd},
+    {"joined", do_joined},       {"beside", do_beside},
 };
 
 static void obey(char *line) {

@@ -23,7 +23,6 @@ void do_exec(const char *path);
 void do_vfork(const char *path);
 void do_spawn(const char *path);
 void do_fork(const char *path);
-void do_maps(const char *name);
 void do_pid(const char *unused);
 
 void do_alloc(const char *text);

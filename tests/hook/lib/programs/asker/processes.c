@@ -61,17 +61,6 @@ void do_fork(const char *path) {
     print_end_of(child);
 }
 
-void do_maps(const char *name) {
-    char line[1024];
-    int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof(line), maps))
-        count += strstr(line, name) != NULL;
-    if (maps)
-        fclose(maps);
-    printf("%d\n", count);
-}
-
 void do_pid(const char *unused) {
     (void)unused;
     printf("%d\n", (int)getpid());

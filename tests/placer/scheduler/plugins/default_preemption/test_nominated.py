@@ -6,8 +6,8 @@ The room that they hold is in `test_nominations`, and the answers to kube-schedu
 import pytest
 
 from placer.core.booking import Booking, Grant
-from placer.core.fit import Needs
-from placer.scheduler.cache.nominator import Nomination, Nominator
+from placer.scheduler.pods.needs import Needs
+from placer.scheduler.pods.nominator import Nomination, Nominator
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import SPREAD, attachable, board, cpu, disk, later, pod

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from placer.core.booking import Booking
-from placer.core.fit import needs_of
 from placer.scheduler.plugins.default_preemption import orders as preemption_orders
 from placer.scheduler.plugins.default_preemption import preempting
 from placer.scheduler.plugins.default_preemption.victim_search import NoVictims, VictimSearch
 from placer.scheduler.plugins.default_preemption.victims import Victims
+from placer.scheduler.pods.needs import needs_of
 from placer.scheduler.pods.pod_info import PodInfo
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.reflector import Synced

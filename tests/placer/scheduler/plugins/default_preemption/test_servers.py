@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from placer.scheduler.plugins.default_preemption import orders as preemption_orders
-from plimsoll.cli.demo.servers import EmbeddedServer, ServerKind, running
+from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.objects import MEMORY
@@ -92,38 +92,6 @@ async def test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor(
         assert gpu_of(await world.until_bound("urgent")) == ("n1", "GPU-n1-0")
         await world.until_refused("late", "Insufficient plimsoll.dev/gpu-memory")
         assert condition(await world.pod("late")).get("status") == "False"
-
-
-async def test_the_next_scheduler_keeps_a_nomination(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """A scheduler that starts while a victim ends holds the room for the nominated pod, and ends no further pod."""
-    limits = {MEMORY: "20Gi", "cpu": "1"}
-    async with scheduler(apiserver, valkey, namespace) as world:
-        for name in ("n1", "n2"):
-            await create_node(apiserver, name)
-            await world.report(name, 24)
-        for name in ("a", "b"):
-            await create_pod(apiserver, namespace, manifest(name, "test-low", limits))
-            await world.until_bound(name)
-        await create_pod(apiserver, namespace, manifest("urgent", "test-high", limits))
-        urgent = await world.until("urgent", lambda pod: bool(pod["status"].get("nominatedNodeName")))
-        node = urgent["status"]["nominatedNodeName"]
-        pods = [await world.pod(name) for name in ("a", "b")]
-        (gone,) = [one["metadata"]["name"] for one in pods if one["spec"]["nodeName"] == node]
-        await world.until(gone, is_ending)
-    await create_pod(apiserver, namespace, manifest("thief", "test-polite", {MEMORY: "5Gi"}))
-    async with scheduler(apiserver, valkey, namespace, loaded=False) as world:
-        for name in ("n1", "n2"):
-            await world.report(name, 24)
-        world.ready.set()
-        await world.until_refused("urgent", "not eligible due to a terminating pod on the nominated node.")
-        await end(apiserver, namespace, gone)
-        bound = await world.until_bound("urgent")
-        assert bound["spec"]["nodeName"] == node
-        await world.until_refused("thief", "Insufficient plimsoll.dev/gpu-memory")
-        (other,) = {"a", "b"} - {gone}
-        assert "deletionTimestamp" not in (await world.pod(other))["metadata"]
 
 
 @dataclass(frozen=True)
@@ -250,22 +218,6 @@ async def test_the_same_pods_end_as_by_kube_scheduler(
         for label, case in CASES.items():
             for side in SIDES:
                 assert await ended(apiserver, namespace, side, label, case) == case.victims, (label, side)
-
-
-async def test_a_foreign_nomination_is_honoured(
-    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
-) -> None:
-    """Room that kube-scheduler holds for a pod of its own is not given to a pod of lower priority."""
-    async with scheduler(apiserver, valkey, namespace) as world:
-        await create_node(apiserver, "n1")
-        other = manifest("other", "test-high", {"cpu": "6"}, schedulerName="default-scheduler")
-        await create_pod(apiserver, namespace, other)
-        path = f"/api/v1/namespaces/{namespace}/pods/other/status"
-        await apiserver.must("PATCH", path, {"status": {"nominatedNodeName": "n1"}})
-        await create_pod(apiserver, namespace, manifest("low", "test-low", {"cpu": "4"}))
-        await world.until_refused("low", "1 Insufficient cpu")
-        await apiserver.must("PATCH", path, {"status": {"nominatedNodeName": None}})
-        await world.until_bound("low")
 
 
 async def test_without_the_right_to_delete_no_pod_ends_and_the_preemptor_says_so(

@@ -109,7 +109,7 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
         cluster, search = made.scene.cache, made.preempting.search
         held = [one for node in NODES for one in cluster.nominator.on(NodeName(node))]
         assert not [one.uid for one in held if one.is_ours]
-        assert all(cluster.load_on(NodeName(node)).amounts["cpu"] <= 8000 for node in NODES)
+        assert all(cluster.infos[NodeName(node)].requested.amounts["cpu"] <= 8000 for node in NODES)
         for name, one in made.scene.pods.items():
             waiting = made.parts.queue.get(PodUid(name))
             if waiting is None or waiting.info is None or one.spec.preemptionPolicy == "Never":

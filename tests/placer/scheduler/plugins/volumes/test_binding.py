@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.cli.demo.servers import EmbeddedServer
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, condition, scheduler
 from tests.placer.scheduler.plugins.volumes.storage import (

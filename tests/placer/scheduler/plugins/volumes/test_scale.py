@@ -14,7 +14,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 def local_volumes(made: Scene, count: int) -> None:
     """A class whose volumes are made by hand, and a local volume on each of the last nodes."""
-    volumes = made.cache.volumes
+    volumes = made.profile.volumes
     document: dict[str, Any] = {
         "metadata": {"name": "local"},
         "provisioner": "kubernetes.io/no-provisioner",
@@ -40,7 +40,7 @@ def claim(made: Scene, name: str, volume: str | None = None) -> None:
     if volume is not None:
         meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
         spec["volumeName"] = volume
-    made.cache.volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+    made.profile.volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
 
 
 def user(made: Scene, name: str) -> None:
@@ -64,7 +64,7 @@ async def test_pod_goes_to_the_node_of_its_local_volume_at_once() -> None:
         local_volumes(made, 2)
         claim(made, "bound", f"v{NODES - 1}")
         claim(made, "unbound")
-        volumes = made.cache.volumes
+        volumes = made.profile.volumes
         free = volumes.storage.shelf.volumes[f"v{NODES - 1}"].api
         volumes.put_volume(msgspec.structs.replace(free, status=VolumeStatus("Bound")))
         for name, last in (("bound", NODES - 1), ("unbound", NODES - 2)):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from plimsoll.cli.demo.servers import EmbeddedServer
 from plimsoll.kube.transport import Body, PatchKind, Query, TransientError, Transport
+from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import World, scheduler
 from tests.placer.scheduler.plugins.volumes.storage import (
     CORE,

@@ -1,1 +1,0 @@
-"""The processes that run under the library: their containers, and their deaths."""
