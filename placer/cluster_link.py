@@ -55,7 +55,7 @@ class ClusterLink:
 
     def paused(self) -> list[str]:
         """A line for people while placing is paused."""
-        text = None if self.parts is None else self.parts.cache.paused
+        text = None if self.parts is None else self.parts.core.profile.cache.paused
         return [] if text is None else [text.removeprefix("node(s) take no pods while ")]
 
     async def finish(self) -> None:

@@ -17,13 +17,13 @@ from placer.core.dry_run import GpuDryRun
 from placer.core.explain.expected import expected_of, is_expected
 from placer.core.learned import Learned
 from placer.core.ledger import Ledger
+from placer.core.node_scores import FULL_SCORE, PREFERENCES_SHARE, TotalScore
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import Policy
 from placer.core.pool import Pool
 from placer.core.refusal import Refusal, together
 from placer.core.site import Candidate, Request
-from placer.core.wishes import WHOLLY_MET, WISHES_SHARE, Met
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.policy_times import PolicyTimes
@@ -70,7 +70,7 @@ class NodeWishes:
             meets all wishes.
     """
 
-    met: Callable[[NodeName], Met] = lambda _: WHOLLY_MET
+    met: Callable[[NodeName], TotalScore] = lambda _: FULL_SCORE
     most: int = 0
     promising: PromisingNodes | None = None
 
@@ -178,7 +178,7 @@ class Decider:
     ) -> Plan | Refusal:
         """`decide` as a part of a decision, which is counted elsewhere.
 
-        Among places whose scores differ by less than `WISHES_SHARE`, the pod's wishes decide.
+        Among places whose scores differ by less than `PREFERENCES_SHARE`, the pod's wishes decide.
         """
         self.ledger.mix.see(request.pod, request.demand, request.cpu_milli)
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
@@ -242,7 +242,7 @@ class Decider:
             if best is not None:
                 bound = min(candidate.score_bound, highest)
                 for_wishes += bound <= best.score
-                if bound + WISHES_SHARE <= best_total or for_wishes * side.weight > side.wishes.most:
+                if bound + PREFERENCES_SHARE <= best_total or for_wishes * side.weight > side.wishes.most:
                     break
             tried = self._try(request, policy, candidate, side)
             if isinstance(tried, Refusal):

@@ -32,9 +32,9 @@ from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.profile import Profile, understood
+from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.kube.models import Node, Pod, decode_pod
 
@@ -52,33 +52,35 @@ def pod(number: int, gib: float) -> Pod:
     return decode_pod(msgspec.json.encode(described))
 
 
-def cluster_of(nodes: int) -> NodeChoice:
+def cluster_of(nodes: int) -> PodScheduling:
     """A cluster of idle nodes that have all reported."""
     ledger, reports = Ledger(), ReportView()
     profile = Profile(ledger)
-    choice = NodeChoice(Decider(reports, ledger, Metrics()), profile)
-    choice.decider.candidates.prepare(POLICIES["headroom"])  # as the placer does; it ranks as reports come
+    scheduling = PodScheduling(Decider(reports, ledger, Metrics()), profile)
+    scheduling.decider.candidates.prepare(
+        POLICIES["headroom"]
+    )  # as the placer does; it ranks as reports come
     for number in range(nodes):
         state = node_state(number, 1)
         reports.apply(state)
         profile.cache.put_node(msgspec.convert(node_object(number), Node))
         profile.cache.bookings.observe(state)
-    return choice
+    return scheduling
 
 
 def replay(nodes: int, pods: int) -> Json:
     """Place the pods, then ask for hopeless ones; returns the figures."""
     bare_mib = _resident_mib()
-    choice = cluster_of(nodes)
-    first = _placed(choice, pod(0, SIZES_GIB[0]))  # ranks every GPU
+    scheduling = cluster_of(nodes)
+    first = _placed(scheduling, pod(0, SIZES_GIB[0]))  # ranks every GPU
     nodes_mib = _resident_mib()
     draws = random.Random(SEED)
     watched = [pod(1 + number, draws.choice(SIZES_GIB)) for number in range(pods)]  # the watch keeps them too
-    placed = [_placed(choice, one) for one in watched]
+    placed = [_placed(scheduling, one) for one in watched]
     filled_mib = _resident_mib()
     hopeless = [pod(1 + len(watched) + number, TOO_MANY_GIB + number) for number in range(HOPELESS)]
-    refused = [_refused(choice, one) for one in hopeless]
-    explained_ms = asyncio.run(_explained(choice, hopeless[0]))
+    refused = [_refused(scheduling, one) for one in hopeless]
+    explained_ms = asyncio.run(_explained(scheduling, hopeless[0]))
     return {
         "nodes": nodes,
         "pods": pods,
@@ -107,35 +109,35 @@ class Cost:
     looked_at: int
 
 
-def _decided(choice: NodeChoice, one: Pod) -> tuple[Cost, PodInfo, Plan | Refusal]:
-    before, began_s = choice.decider.gpus_read, time.thread_time()
+def _decided(scheduling: PodScheduling, one: Pod) -> tuple[Cost, PodInfo, Plan | Refusal]:
+    before, began_s = scheduling.decider.gpus_read, time.thread_time()
     wanted = understood(one, POLICIES["headroom"])
-    found = choice.decide(wanted)
-    cost = Cost((time.thread_time() - began_s) * 1000, choice.decider.gpus_read - before)
+    found = scheduling.decide(wanted)
+    cost = Cost((time.thread_time() - began_s) * 1000, scheduling.decider.gpus_read - before)
     return cost, wanted, found
 
 
-def _placed(choice: NodeChoice, one: Pod) -> Cost:
+def _placed(scheduling: PodScheduling, one: Pod) -> Cost:
     """Place a pod that fits."""
-    cost, wanted, found = _decided(choice, one)
+    cost, wanted, found = _decided(scheduling, one)
     assert isinstance(found, Plan), "the pods of a replay fit"
-    choice.cache.assume(found.booking, wanted.needs, wanted.pod)
+    scheduling.cache.assume(found.booking, wanted.needs, wanted.pod)
     return cost
 
 
-def _refused(choice: NodeChoice, one: Pod) -> Cost:
+def _refused(scheduling: PodScheduling, one: Pod) -> Cost:
     """Decide over a pod that fits nowhere, the first of its kind."""
-    cost, _, found = _decided(choice, one)
+    cost, _, found = _decided(scheduling, one)
     assert not isinstance(found, Plan), "a hopeless pod fits nowhere"
     return cost
 
 
-async def _explained(choice: NodeChoice, one: Pod) -> tuple[float, float]:
+async def _explained(scheduling: PodScheduling, one: Pod) -> tuple[float, float]:
     """Milliseconds until every node's reason is known, for the first pod of a kind and for the next one."""
     costs_ms = []
     for _ in range(2):
         began_s = time.thread_time()
-        assert await choice.explain(understood(one, POLICIES["headroom"])) is not None
+        assert await scheduling.explain(understood(one, POLICIES["headroom"])) is not None
         costs_ms.append((time.thread_time() - began_s) * 1000)
     return costs_ms[0], costs_ms[1]
 

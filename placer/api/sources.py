@@ -11,7 +11,7 @@ def pod_sources(local: LocalPods | None, cluster: ClusterLink | None) -> list[Po
     """The names of pods, for the live page."""
     sources: list[PodSource] = [local] if local is not None else []
     if cluster is not None and cluster.parts is not None:
-        sources.append(cluster.parts.live_pods)
+        sources.append(cluster.parts.doors.live_pods)
     return sources
 
 
@@ -25,7 +25,7 @@ def explainers(local: LocalExplainer | None, cluster: ClusterLink | None) -> lis
     if cluster is not None:
         if cluster.parts is None:
             raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-        found.append(cluster.parts.explainer)
+        found.append(cluster.parts.doors.explainer)
     return found
 
 
@@ -39,4 +39,4 @@ def previewing(cluster: ClusterLink | None) -> Previewer | None:
         return None
     if cluster.parts is None:
         raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.parts.previewing
+    return cluster.parts.doors.previewing

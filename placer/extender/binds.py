@@ -8,7 +8,6 @@ pod has one bind under way, however often kube-scheduler asks for it. A bind who
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, NoReturn
 
 import msgspec
@@ -22,7 +21,7 @@ from placer.extender.errors import NotBoundError, UnavailableError, UndecidedErr
 from placer.extender.pods import OutsidePods
 from placer.extender.wire import BindingArgs
 from placer.publisher import placement
-from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding, decision_annotations
+from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
 from placer.scheduler.pods.nominator import bookings_of
@@ -33,7 +32,6 @@ from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod, decode_pod
 from plimsoll.kube.transport import ApiError, NotFoundError, Transport
 from plimsoll.part.log import get_logger
-from plimsoll.part.times import rfc3339
 
 ANSWER_S: Final = 4.0
 """The time after which a bind without a result is answered. kube-scheduler's `httpTimeout` is 5 s by default, and an
@@ -52,28 +50,30 @@ class Binds:
 
     Attributes:
         pods: the pods of other schedulers, as the watch showed them.
-        cache, decider: nodes, load and ledger, which the placer's own scheduler shares.
+        decider: the reports and the ledger, which the placer's own scheduler shares.
         transport: reads pods that the watch has not shown.
         binder: writes.
         nominating: holds room for nominated pods.
         reader: reads pods.
         on_placed: called with each placement.
-        clock: the wall clock in UTC.
         permits: one for each write that may be under way together with others.
     """
 
     pods: OutsidePods
-    cache: Cache
     decider: Decider
     transport: Transport
     binder: Binder
     nominating: Nominating
     reader: PodReader
     on_placed: Callable[[Placement], None]
-    clock: Callable[[], datetime]
     permits: asyncio.Semaphore
     _under_way: dict[PodUid, _Bind] = field(default_factory=dict)
     _group: asyncio.TaskGroup | None = None
+
+    @property
+    def cache(self) -> Cache:
+        """The nodes and their pods, which the placer's own scheduler shares."""
+        return self.nominating.scheduling.cache
 
     async def run(self) -> NoReturn:
         """Let binds go on until cancelled. Binds under way are abandoned then; the next start reads their results."""
@@ -183,7 +183,7 @@ class Binds:
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
         """Write the place of an assumed pod, or free it."""
         uid, node, metrics = PodUid(pod.metadata.uid), plan.booking.node, self.decider.metrics
-        binding = PodBinding(pod, node, decision_annotations(plan, rfc3339(self.clock())))
+        binding = self.binder.binding(pod, plan)
         name = pod.full_name
         try:
             ending = await self._write(binding)

@@ -15,15 +15,15 @@ from placer.core.policies import policy_named
 from placer.extender.serving import serve_extender
 from placer.intake.violation_events import read_violations
 from placer.kube.evictions import EvictionRules, OnViolation
+from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import DRIFT_S, KubeOptions
-from placer.kube.parts import KubeParts
+from placer.kube.parts import KubeContext, KubeParts
 from placer.kube.reviews import Reviews
 from placer.metrics.kube import LeaseMetrics
 from placer.parts import Parts
 from placer.relocation.memory import RelocationMemory
 from placer.relocation.rules import RelocationMode, RelocationRules
 from placer.resize.tickets import StreamConfirmations
-from placer.scheduler.frontend import KubeFrontEnd
 from placer.settings import Settings
 from placer.stores.rooms import room_store
 from plimsoll.contract import PLACER_LEASE
@@ -52,7 +52,7 @@ async def run_kube(parts: Parts, cluster: ClusterLink) -> None:
             async with asyncio.TaskGroup() as tasks:
                 start_endless(tasks, "lease", _run_for_lead(lease, kube.synced, parts.intake.ready))
                 start_endless(tasks, "scheduler", front_end.run())
-                read = read_violations(parts.client, kube.evictions.suspect, kube.leads)
+                read = read_violations(parts.client, kube.controllers.evictions.suspect, kube.context.leads)
                 start_endless(tasks, "violations", read)
                 if settings.extender_port is not None:
                     extender = serve_extender(settings, settings.extender_port, kube.extender)
@@ -87,16 +87,18 @@ def _kube_parts(
     parts: Parts, transport: Transport, lease: Lease, leads: asyncio.Event, rooms: RelocationMemory
 ) -> KubeParts:
     kube = KubeParts(
-        transport,
-        parts.decider,
-        parts.publisher,
-        _options(parts.settings, lease.namespace),
-        lease=lease,
-        leads=leads,
-        relocation_memory=rooms,
+        KubeContext(
+            transport,
+            parts.decider,
+            parts.publisher,
+            _options(parts.settings, lease.namespace),
+            lease=lease,
+            leads=leads,
+            relocation_memory=rooms,
+        )
     )
-    kube.explainer.news_of = parts.limits.of
-    kube.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
+    kube.doors.explainer.news_of = parts.limits.of
+    kube.doors.tickets.confirmations = StreamConfirmations(parts.client.jetstream())
     return kube
 
 

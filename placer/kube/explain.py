@@ -21,12 +21,12 @@ from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
 from placer.kube.queue_position import standing_of
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.profile import PodReader
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import refusal_on
+from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid
@@ -50,7 +50,7 @@ class KubeExplainer:
     Attributes:
         pods: all pods that the watch shows.
         queue: those without a node that the placer could place.
-        choice: judges nodes.
+        scheduling: judges nodes.
         cache: the nodes and what runs there.
         reader: reads pods.
         synced: set once all pods and nodes were read.
@@ -61,7 +61,7 @@ class KubeExplainer:
 
     pods: PodIndex
     queue: Queue
-    choice: NodeChoice
+    scheduling: PodScheduling
     cache: Cache
     reader: PodReader
     synced: asyncio.Event
@@ -90,7 +90,7 @@ class KubeExplainer:
         if pod.spec.nodeName:
             return self._placed(pod, NodeName(pod.spec.nodeName))
         uid = PodUid(pod.metadata.uid)
-        booking = self.choice.decider.ledger.booking(uid)
+        booking = self.scheduling.decider.ledger.booking(uid)
         if self.cache.is_assumed(uid) and booking is not None:
             text = f"The pod is being bound to {booking.node}."
             return self._explained(pod, PodState.BINDING, text=text, running=self._running(pod, booking))
@@ -140,14 +140,14 @@ class KubeExplainer:
             scan = await self._scanned(info, page)
         waiting, request = scan.result(before), info.request
         best_effort = any(container.best_effort for container in request.demand.containers)
-        expected = self.choice.decider.expected(request.owner) if best_effort else None
+        expected = self.scheduling.decider.expected(request.owner) if best_effort else None
         text = _waiting_text(waiting)
         return self._explained(pod, PodState.WAITING, text=text, waiting=waiting, expected=expected)
 
     async def _scanned(self, info: PodInfo, page: PageAsked) -> Scan:
         """Judge every node."""
         loop, scan = asyncio.get_running_loop(), Scan(page)
-        decider = self.choice.decider
+        decider = self.scheduling.decider
         freeing = Freeing(
             info.request, info.policy, info.pod.spec.priority or 0, decider.ledger, self._identity
         )
@@ -155,7 +155,7 @@ class KubeExplainer:
         size = max(1, SLICE // info.weight)
         for start in range(0, len(nodes), size):
             began_s = loop.time()
-            known = self.choice.known_reasons(info)
+            known = self.scheduling.known_reasons(info)
             for node in nodes[start : start + size]:
                 if self.cache.has_node(node):
                     self._judge(info, node, known.get(node), scan, freeing)
@@ -165,8 +165,8 @@ class KubeExplainer:
     def _judge(
         self, info: PodInfo, node: NodeName, known: tuple[str, ...] | None, scan: Scan, freeing: Freeing
     ) -> None:
-        decider = self.choice.decider
-        reasons = known or self.choice.obstacles(info, node)
+        decider = self.scheduling.decider
+        reasons = known or self.scheduling.obstacles(info, node)
         if not reasons:
             planned = decider.plan_on(info.request, info.policy, node)
             if isinstance(planned, Plan):
@@ -186,7 +186,7 @@ class KubeExplainer:
         return PodIdentity(pod.metadata.namespace, pod.metadata.name, pod.spec.priority or 0)
 
     def _placed(self, pod: Pod, node: NodeName) -> Explained:
-        booking = self.choice.decider.ledger.booking(PodUid(pod.metadata.uid))
+        booking = self.scheduling.decider.ledger.booking(PodUid(pod.metadata.uid))
         if booking is None:
             booking = Booking(PodUid(pod.metadata.uid), node, (), owner_of(pod))
         running = self._running(pod, booking)
@@ -194,11 +194,11 @@ class KubeExplainer:
             text = f"The pod runs on {node}. {running.verdict}."
         else:
             text = f"The pod is bound to {node}, and its containers have not started (kubectl describe says why)."
-        expected = self.choice.decider.expected(booking.owner) if is_expected(booking) else None
+        expected = self.scheduling.decider.expected(booking.owner) if is_expected(booking) else None
         return self._explained(pod, PodState.RUNNING, text=text, running=running, expected=expected)
 
     def _running(self, pod: Pod, booking: Booking) -> Running:
-        decider = self.choice.decider
+        decider = self.scheduling.decider
         try:
             decision = decision_of(pod)
         except InputError:

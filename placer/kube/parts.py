@@ -1,7 +1,7 @@
-"""All parts of the front end, made and wired together.
+"""All parts of a placer in a cluster, made and wired together: the core, the controllers, and the doors.
 
-Each `_wire` method makes the parts of one subject, of those before it. What always holds: a part listens to others
-from its making on, so the order of these methods is the order in which the parts learn of a change.
+Each function makes the parts of one seam, of those before it. `_subscriptions` is the table of who listens to whom
+across them; a part's own listeners stand in its class (`ClusterEvents`, `PodEventHandler`, `VolumeBinding`).
 """
 
 import asyncio
@@ -30,12 +30,9 @@ from placer.relocation.relocating import WHOLE_GPU, Relocating
 from placer.resize.quotas import NamespaceRules
 from placer.resize.resize import KubeResizer
 from placer.resize.tickets import Tickets
-from placer.scheduler.attempts import Attempts
 from placer.scheduler.binding.binding import Binder
-from placer.scheduler.binding.committer import Committer
+from placer.scheduler.binding.cycle import BindingCycle, Permits
 from placer.scheduler.binding.scope import WriteScopes
-from placer.scheduler.cache.cache import Cache
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.event_handlers.cluster_events import ClusterEvents
 from placer.scheduler.event_handlers.namespaces import NamespaceEventHandler
 from placer.scheduler.event_handlers.nodes import NodeEventHandler
@@ -50,8 +47,7 @@ from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.plugins.default_preemption.stuck import StuckPods
 from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.plugins.volumes.binder import VolumeBinder
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.profile import PodReader, Profile, understood
@@ -60,6 +56,8 @@ from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
 from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import PlacementEvents, Results
+from placer.scheduler.schedule_pod import PodScheduling
+from placer.scheduler.scheduler import Scheduler
 from plimsoll.ids import NodeName
 from plimsoll.kube.lease import Lease, LeasedTransport
 from plimsoll.kube.models import Pod
@@ -67,32 +65,23 @@ from plimsoll.kube.transport import Transport
 
 
 class BusEvents(PlacementEvents, PoolEvents, Protocol):
-    """Takes all events that the front end publishes."""
+    """Takes all events that the placer publishes."""
 
 
 @dataclass(slots=True)
-class KubeParts:
-    """The parts of one cluster's front end, which runs them (`placer.scheduler.frontend`).
-
-    Those that are not described here are described by their classes.
+class KubeContext:
+    """What a placer in a cluster is given.
 
     Attributes:
         transport: the connection to the API server.
-        decider: the sorted list, the reports, and the ledger, which the front end fills.
+        decider: the sorted list, the reports, and the ledger, which the scheduler fills.
         bus: takes the events of placements and of the pool.
         options: see `KubeOptions`.
         lease: without it this placer is the only one. With it pods are placed and resized only while the lease is
-            held; until then the front end only watches.
+            held; until then the placer only watches.
         leads: set once this placer is the one that places, and knows all that an earlier one wrote.
-        synced: set once all pods, nodes and namespaces were read.
         clock: the wall clock in UTC.
         relocation_memory: keeps the rooms and the last moves for the next leader.
-        queue: the pods without a node that this scheduler could place.
-        pods: all pods that the watch shows.
-        outside: the pods of kube-scheduler that wait.
-        writes: the transport for writes that place, resize or evict. It refuses them without the lease.
-        finishes: no further pod is decided on.
-        late_writes: the permits for writes of claims, and of pods whose claims were bound before.
     """
 
     transport: Transport
@@ -101,272 +90,310 @@ class KubeParts:
     options: KubeOptions
     lease: Lease | None = None
     leads: asyncio.Event = field(default_factory=asyncio.Event)
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     relocation_memory: RelocationMemory = field(default_factory=NoMemory)
-    queue: Queue = field(init=False, default_factory=Queue)
-    pods: PodIndex = field(init=False, default_factory=PodIndex)
-    outside: OutsidePods = field(init=False, default_factory=OutsidePods)
-    budgets: Budgets = field(init=False, default_factory=Budgets)
-    profile: Profile = field(init=False)
-    cache: Cache = field(init=False)
-    reader: PodReader = field(init=False)
-    choice: NodeChoice = field(init=False)
-    cluster_events: ClusterEvents = field(init=False)
-    writes: Transport = field(init=False)
-    late_writes: asyncio.Semaphore = field(init=False)
-    scopes: WriteScopes = field(init=False)
-    binder: Binder = field(init=False)
-    pool: PoolWatch = field(init=False)
-    claims: PodClaims = field(init=False)
-    recorder: Recorder = field(init=False)
-    results: Results = field(init=False)
-    nominating: Nominating = field(init=False)
-    preempting: Preempting = field(init=False)
-    stuck: StuckPods = field(init=False)
-    relocating: Relocating = field(init=False)
-    evictions: Evictions = field(init=False)
-    rules: NamespaceRules = field(init=False)
-    resizer: KubeResizer = field(init=False)
-    tickets: Tickets = field(init=False)
-    pod_changes: PodEventHandler = field(init=False)
-    renewal: Renewal = field(init=False)
-    watches: Watches = field(init=False)
-    committer: Committer = field(init=False)
-    failures: FailureHandler = field(init=False)
-    attempts: Attempts = field(init=False)
-    explainer: KubeExplainer = field(init=False)
-    previewing: Previewing = field(init=False)
-    live_pods: KubePods = field(init=False)
-    extender: Extender = field(init=False)
-    finishes: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        self._wire_cluster()
-        self._wire_writes()
-        self._wire_claims()
-        self._wire_reports()
-        self._wire_preemption()
-        self._wire_relocation()
-        self._wire_resizes()
-        self._wire_watches()
-        self._wire_attempts()
-        self._wire_evictions()
-        self._wire_answers()
-        self._wire_extender()
-
-    async def finish(self) -> None:
-        """Decide on no further pod, and return once no write that needs the lease is under way."""
-        self.finishes = True
-        if self.lease is not None:
-            await self.lease.settled()
 
     @property
     def metrics(self) -> Metrics:
         """The placer's metrics."""
         return self.decider.metrics
 
-    def _wire_cluster(self) -> None:
-        """The nodes with their pods, the decision over them, and the changes that help waiting pods."""
-        self.profile = Profile(self.decider.ledger, self._report_doubt)
-        self.cache = self.profile.cache
-        plugins = self.profile.framework.plugins
-        self.reader = PodReader(self.options.policy, plugins, self.options.places_unheld)
-        self.cache.bookings.decides = self.lease is None
-        self.cache.on_filled(self._note_standing)
-        self.decider.reports.on_change(self._forget_report)
-        self.choice = NodeChoice(self.decider, self.profile, partial(pause_beside, self.queue))
-        self.cluster_events = ClusterEvents(self.queue, self.decider, self.profile)
-        self.metrics.registry.register(QueuedPods(self.queue))
+    def holds_lease(self) -> bool:
+        """Whether this placer may write now."""
+        return self.lease is None or self.lease.is_held()
 
-    def _wire_writes(self) -> None:
-        """The writes that place pods, under the lease, and the pool, which the same writes change."""
-        self.writes, hurry = self.transport, None
-        if self.lease is not None:
-            self.writes, hurry = LeasedTransport(self.transport, self.lease), self.lease.hurry
-        self.late_writes = asyncio.Semaphore(self.options.binds_at_once)
-        self.scopes = WriteScopes(self.queue.upcoming, hurry)
-        if self.lease is not None:
-            self.lease.notes = self.scopes
-        self.binder = Binder(self.writes, self.scopes)
-        self.pool = PoolWatch(
-            self.options.pool_namespace,
-            self.decider.pool,
-            self.cache,
-            self.decider.ledger,
-            self.writes,
-            self.leads,
-            self.bus,
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The scheduler and what its cycles read and write.
+
+    Attributes:
+        queue: the pods without a node that this scheduler could place.
+        pods: all pods that the watch shows.
+        writes: the transport for writes that place, resize or evict. It refuses them without the lease.
+        scopes: the pods to which the leader may be writing.
+        quotas: holds pods to quotas after raises.
+
+    The others are described by their classes.
+    """
+
+    queue: Queue
+    pods: PodIndex
+    profile: Profile
+    reader: PodReader
+    scheduling: PodScheduling
+    cluster_events: ClusterEvents
+    writes: Transport
+    scopes: WriteScopes
+    binder: Binder
+    claims: VolumeBinding
+    results: Results
+    budgets: Budgets
+    preempting: Preempting
+    quotas: NamespaceRules
+    failures: FailureHandler
+    scheduler: Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Controllers:
+    """The loops that change pods which have a node, or the pool; described by their classes."""
+
+    stuck: StuckPods
+    relocating: Relocating
+    evictions: Evictions
+    pool: PoolWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The ways in beside a pod's own: resizes, kube-scheduler's extender, and answers to people.
+
+    Attributes:
+        outside: the pods of kube-scheduler that wait.
+
+    The others are described by their classes.
+    """
+
+    resizer: KubeResizer
+    tickets: Tickets
+    outside: OutsidePods
+    binds: Binds
+    explainer: KubeExplainer
+    previewing: Previewing
+    live_pods: KubePods
+
+
+class KubeParts:
+    """The parts of a placer in a cluster, which `placer.kube.frontend` runs.
+
+    Attributes:
+        context: what this placer was given.
+        synced: set once all pods, nodes and namespaces were read.
+        core, controllers, doors: the parts by seam.
+        renewal: renews the reasons why pods wait.
+        watches: feed all of them.
+        extender: answers kube-scheduler.
+    """
+
+    def __init__(self, context: KubeContext) -> None:
+        """Make all parts; nothing runs yet."""
+        self.context, self.synced = context, asyncio.Event()
+        self.core = _core(context, self._report_doubt)
+        self.controllers = _controllers(context, self.core)
+        self.doors = _doors(context, self.core, self.controllers, self.synced)
+        self.renewal = Renewal(self.core.queue, self.core.preempting, self.core.results.refused)
+        self.watches = self._watches()
+        leadership = Leadership(context.leads, context.lease, self.watches.broken_s)
+        self.extender = Extender(leadership, context.decider, self.doors.binds, self.core.reader)
+        for subscribe, listener in self._subscriptions():
+            subscribe(listener)
+
+    def _subscriptions(self) -> tuple[tuple[Callable[..., object], Callable[..., object]], ...]:
+        """Who listens to whom, across the seams; in each row the listener is called with what changed."""
+        reports, cache = self.context.decider.reports, self.core.profile.cache
+        return (
+            (cache.on_filled, self._note_standing),
+            (reports.on_change, self._forget_report),
         )
 
-    def _wire_claims(self) -> None:
-        index, options = self.profile.volumes, self.options
-        self.claims = PodClaims(
-            self.profile,
-            self.queue,
-            VolumeWatches(self.transport, index, TIMING),
-            VolumeBinder(self.writes, index, self.cache.labels_of, self.late_writes, options.volumes_s),
-        )
+    async def finish(self) -> None:
+        """Decide on no further pod, and return once no write that needs the lease is under way."""
+        self.core.scheduler.finishes = True
+        if self.context.lease is not None:
+            await self.context.lease.settled()
 
-    def _wire_reports(self) -> None:
-        self.recorder = Recorder(self.transport, self.options.instance, self.clock, self.metrics)
-        self.results = Results(self.queue, self.recorder, self.bus)
-
-    def _wire_preemption(self) -> None:
-        orders = PreemptionOrders(
-            self.cache,
-            PreemptionWrites(self.writes, self.clock),
-            self.metrics.preemption.victims,
-            self.results.preempted,
-            lambda pod, note: self.results.refused(pod, note, SCHEDULER_ERROR),
-        )
-        self.nominating = Nominating(
-            self.queue,
-            self.choice,
-            orders,
-            self.leads,
-            self.reader.understood,
-            self.metrics.preemption.nominations,
-        )
-        search = VictimSearch(self.choice, self.budgets, lambda: orders.spared | self.nominating.stuck)
-        self.preempting = Preempting(self.nominating, search)
-
-    def _wire_relocation(self) -> None:
-        """The moves of pods, and the pods that should have ended but do not."""
-        rules = self.options.relocation
-        self.stuck = StuckPods(self.nominating, rules.keep_s, self.clock, self.results.nomination_given_up)
-        whole_gpu = understood(
-            WHOLE_GPU, self.options.policy, self.reader.plugins
-        )  # nobody's pod, so nothing need hold it
-        self.relocating = Relocating(
-            rules, self.nominating, self.budgets, self.results, self.clock, self.relocation_memory, whole_gpu
-        )
-
-    def _wire_resizes(self) -> None:
-        self.rules = NamespaceRules(self.transport, self.decider.ledger, self.pods)
-        self.resizer = KubeResizer(
-            self.writes,
-            self.decider,
-            self.cache,
-            self.scopes,
-            self.leads,
-            self.rules,
-            self.results.resized,
-        )
-        self.tickets = Tickets(self.writes, self.resizer.resize, self.leads)
-
-    def _wire_watches(self) -> None:
-        self.pod_changes = PodEventHandler(
-            (self.pods, self.pool, self.outside),
-            self.queue,
-            self.cache,
-            self.claims,
-            self.preempting,
-            self.tickets,
-            self.relocating.kept,
+    def _watches(self) -> Watches:
+        """The watches with their handlers: who learns of which objects."""
+        core, renewal = self.core, self.renewal
+        pods = PodEventHandler(
+            (core.pods, self.controllers.pool, self.doors.outside),
+            core.queue,
+            core.profile.cache,
+            core.claims,
+            core.preempting,
+            self.doors.tickets,
+            self.controllers.relocating.kept,
             self._note_rival,
         )
-        self.renewal = Renewal(self.queue, self.preempting, self.results.refused)
-        self.watches = Watches(
-            self.transport,
-            self.pod_changes,
-            NodeEventHandler(self.profile, self.claims.binder, self.renewal),
-            NamespaceEventHandler(self.profile, self.renewal, self.options.namespace),
-            self.claims.watches,
-            self.budgets,
-            self.cluster_events,
+        return Watches(
+            self.context.transport,
+            pods,
+            NodeEventHandler(core.profile, core.claims.binder, renewal),
+            NamespaceEventHandler(core.profile, renewal, self.context.options.namespace),
+            core.claims.watches,
+            core.budgets,
+            core.cluster_events,
         )
-
-    def _wire_attempts(self) -> None:
-        """The decision on each pod in its turn, and what follows: its writes, or the reasons of its refusal."""
-        self.committer = Committer(
-            self.queue,
-            self.cache,
-            self.claims,
-            self.binder,
-            self.recorder,
-            self.results,
-            self.nominating,
-            self.metrics,
-            self.clock,
-            asyncio.Semaphore(self.options.binds_at_once),
-            self.late_writes,
-        )
-        self.failures = FailureHandler(
-            self.queue, self.choice, self.preempting, self.metrics, self.results.refused
-        )
-        self.attempts = Attempts(
-            self.queue,
-            self.choice,
-            self.reader,
-            self.claims,
-            self.preempting,
-            self.failures,
-            self.results,
-            self.cluster_events,
-            self.rules,
-            self.metrics,
-        )
-
-    def _wire_evictions(self) -> None:
-        self.evictions = Evictions(
-            self.options.evictions,
-            self.writes,
-            self.cache,
-            self.recorder,
-            self.metrics,
-            Violations(self.decider.ledger, self.options.evictions.grace_s),
-            lambda node: node in self.decider.reports.silent,
-            self.leads,
-        )
-
-    def _wire_answers(self) -> None:
-        """The answers to people: about one pod, about moves, and for the live page."""
-        self.explainer = KubeExplainer(
-            self.pods,
-            self.queue,
-            self.choice,
-            self.cache,
-            self.reader,
-            self.synced,
-            self.leads,
-            self.relocating.plan_for,
-        )
-        self.previewing = Previewing(self.relocating, self.preempting, self.pods, self.synced, self.leads)
-        self.live_pods = KubePods(self.pods, self.queue)
-
-    def _wire_extender(self) -> None:
-        binds = Binds(
-            self.outside,
-            self.cache,
-            self.decider,
-            self.transport,
-            self.binder,
-            self.nominating,
-            self.reader,
-            self.bus.placed,
-            self.clock,
-            asyncio.Semaphore(self.options.binds_at_once),
-        )
-        leadership = Leadership(self.leads, self.lease, self.watches.broken_s)
-        self.extender = Extender(leadership, self.decider, binds, self.reader)
 
     def _note_standing(self, node: NodeName) -> None:
-        offer = self.cache.node(node)
-        standing = offer.standing if offer is not None else None
-        if standing is not None and self.cache.paused is not None:
+        cache = self.core.profile.cache
+        known = cache.node(node)
+        standing = known.standing if known is not None else None
+        if standing is not None and cache.paused is not None:
             standing = replace(standing, closed=(PAUSED, *standing.closed))
-        self.decider.pool.put_standing(node, standing)
+        self.context.decider.pool.put_standing(node, standing)
 
     def _forget_report(self, node: NodeName) -> None:
-        if node not in self.decider.reports:
-            self.cache.bookings.forget_report(node)
+        if node not in self.context.decider.reports:
+            self.core.profile.cache.bookings.forget_report(node)
 
     def _note_rival(self, pod: Pod) -> None:
         """Report that another placer places pods while this one leads: its Lease is another one."""
-        if self.leads.is_set() and (self.lease is None or self.lease.is_held()):
-            self.metrics.lease.rival_binds.inc()
-            self.results.bound_by_rival(pod)
+        if self.context.leads.is_set() and self.context.holds_lease():
+            self.context.metrics.lease.rival_binds.inc()
+            self.core.results.bound_by_rival(pod)
 
     def _report_doubt(self, booking: Booking) -> None:
-        self.results.doubted(booking, decides=self.lease is None or self.lease.is_held())
+        self.core.results.doubted(booking, decides=self.context.holds_lease())
+
+
+def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:
+    decider, options, queue, pods = context.decider, context.options, Queue(), PodIndex()
+    profile = Profile(decider.ledger, on_doubt)
+    profile.cache.bookings.decides = context.lease is None
+    reader = PodReader(options.policy, profile.framework.plugins, options.places_unheld)
+    scheduling = PodScheduling(decider, profile, partial(pause_beside, queue))
+    cluster_events = ClusterEvents(queue, decider, profile)
+    context.metrics.registry.register(QueuedPods(queue))
+    writes, scopes = _writes(context, queue)
+    binder, permits = Binder(writes, scopes, context.clock), Permits.of(options.binds_at_once)
+    volumes = profile.volumes.store
+    claims = VolumeBinding(
+        profile,
+        queue,
+        VolumeWatches(context.transport, volumes, TIMING),
+        VolumeBinder(writes, volumes, profile.cache.labels_of, permits.late, options.volumes_s),
+    )
+    recorder = Recorder(context.transport, options.instance, context.clock, context.metrics)
+    results, budgets = Results(queue, recorder, context.bus), Budgets()
+    preempting = _preempting(context, queue, scheduling, reader, budgets, writes, results)
+    failures = FailureHandler(queue, scheduling, preempting, context.metrics, results.refused)
+    quotas = NamespaceRules(context.transport, decider.ledger, pods)
+    binding = BindingCycle(
+        queue, profile.cache, claims, binder, results, preempting.nominating, context.metrics, permits
+    )
+    return Core(
+        queue=queue,
+        pods=pods,
+        profile=profile,
+        reader=reader,
+        scheduling=scheduling,
+        cluster_events=cluster_events,
+        writes=writes,
+        scopes=scopes,
+        binder=binder,
+        claims=claims,
+        results=results,
+        budgets=budgets,
+        preempting=preempting,
+        quotas=quotas,
+        failures=failures,
+        scheduler=Scheduler(
+            queue, reader, quotas, scheduling, failures, binding, cluster_events, context.metrics
+        ),
+    )
+
+
+def _writes(context: KubeContext, queue: Queue) -> tuple[Transport, WriteScopes]:
+    """The transport for writes under the lease, and the pods to which they may be under way."""
+    lease = context.lease
+    if lease is None:
+        return context.transport, WriteScopes(queue.upcoming, None)
+    scopes = WriteScopes(queue.upcoming, lease.hurry)
+    lease.notes = scopes
+    return LeasedTransport(context.transport, lease), scopes
+
+
+def _preempting(  # noqa: PLR0913, PLR0917 - the parts before it
+    context: KubeContext,
+    queue: Queue,
+    scheduling: PodScheduling,
+    reader: PodReader,
+    budgets: Budgets,
+    writes: Transport,
+    results: Results,
+) -> Preempting:
+    orders = PreemptionOrders(
+        scheduling.cache,
+        PreemptionWrites(writes, context.clock),
+        context.metrics.preemption.victims,
+        results.preempted,
+        lambda pod, note: results.refused(pod, note, SCHEDULER_ERROR),
+    )
+    nominating = Nominating(
+        queue, scheduling, orders, context.leads, reader.understood, context.metrics.preemption.nominations
+    )
+    search = VictimSearch(scheduling, budgets, lambda: orders.spared | nominating.stuck)
+    return Preempting(nominating, search)
+
+
+def _controllers(context: KubeContext, core: Core) -> Controllers:
+    rules, options, nominating = context.options.relocation, context.options, core.preempting.nominating
+    # Nobody's pod, so nothing need hold it.
+    whole_gpu = understood(WHOLE_GPU, options.policy, core.reader.plugins)
+    return Controllers(
+        StuckPods(nominating, rules.keep_s, context.clock, core.results.nomination_given_up),
+        Relocating(
+            rules,
+            nominating,
+            core.budgets,
+            core.results,
+            context.clock,
+            context.relocation_memory,
+            whole_gpu,
+        ),
+        Evictions(
+            options.evictions,
+            core.writes,
+            core.profile.cache,
+            core.results.recorder,
+            context.metrics,
+            Violations(context.decider.ledger, options.evictions.grace_s),
+            lambda node: node in context.decider.reports.silent,
+            context.leads,
+        ),
+        PoolWatch(
+            options.pool_namespace,
+            context.decider.pool,
+            core.profile.cache,
+            context.decider.ledger,
+            core.writes,
+            context.leads,
+            context.bus,
+        ),
+    )
+
+
+def _doors(context: KubeContext, core: Core, controllers: Controllers, synced: asyncio.Event) -> Doors:
+    cache, leads, outside = core.profile.cache, context.leads, OutsidePods()
+    resizer = KubeResizer(
+        core.writes, context.decider, cache, core.scopes, leads, core.quotas, core.results.resized
+    )
+    return Doors(
+        resizer,
+        Tickets(core.writes, resizer.resize, leads),
+        outside,
+        Binds(
+            outside,
+            context.decider,
+            context.transport,
+            core.binder,
+            core.preempting.nominating,
+            core.reader,
+            context.bus.placed,
+            asyncio.Semaphore(context.options.binds_at_once),
+        ),
+        KubeExplainer(
+            core.pods,
+            core.queue,
+            core.scheduling,
+            cache,
+            core.reader,
+            synced,
+            leads,
+            controllers.relocating.plan_for,
+        ),
+        Previewing(controllers.relocating, core.preempting, core.pods, synced, leads),
+        KubePods(core.pods, core.queue),
+    )

@@ -15,11 +15,11 @@ from placer.core.plan import Plan
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Movable, Spot
 from placer.relocation.movers import Mover, Movers, replacement_of
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -40,17 +40,17 @@ class KubeBoard:
     """The board for one waiting pod; make it by `made`."""
 
     def __init__(
-        self, choice: NodeChoice, info: PodInfo, understand: Understand, *, spares_idle: bool
+        self, scheduling: PodScheduling, info: PodInfo, understand: Understand, *, spares_idle: bool
     ) -> None:
         """A board on which no pod may be moved yet.
 
         Args:
-            choice: judges nodes.
+            scheduling: judges nodes.
             info: the waiting pod.
             understand: reads a pod's demand; raises `InputError`.
             spares_idle: no pod is moved to an idle GPU.
         """
-        self._choice, self._own, self._understand = choice, info, understand
+        self._choice, self._own, self._understand = scheduling, info, understand
         self._spares_idle = spares_idle
         self._movers: dict[NodeName, list[Mover]] = {}
         self.movers: dict[PodUid, Mover] = {}
@@ -62,17 +62,23 @@ class KubeBoard:
 
     @classmethod
     async def made(
-        cls, choice: NodeChoice, info: PodInfo, movers: Movers, understand: Understand, *, spares_idle: bool
+        cls,
+        scheduling: PodScheduling,
+        info: PodInfo,
+        movers: Movers,
+        understand: Understand,
+        *,
+        spares_idle: bool,
     ) -> "KubeBoard":
         """A board with the pods that may be moved for a waiting pod; see `__init__`."""
-        board = cls(choice, info, understand, spares_idle=spares_idle)
-        assigned = choice.cache.assigned
+        board = cls(scheduling, info, understand, spares_idle=spares_idle)
+        assigned = scheduling.cache.assigned
         priority = priority_of(info.pod)
         found: list[tuple[float, NodeName, list[Mover]]] = []
         for number, node in enumerate(tuple(assigned.relocatable_nodes())):
             if not number % READ_AT_ONCE:
                 await asyncio.sleep(0)  # decisions run between two pieces
-            on_node = movers.on(node, priority) if choice.cache.has_node(node) else []
+            on_node = movers.on(node, priority) if scheduling.cache.has_node(node) else []
             if on_node:
                 found.append((on_node[0].movable.cost, node, on_node))
         for number, (_, node, on_node) in enumerate(sorted(found, key=lambda one: one[:2])[:HOSTS]):
@@ -171,9 +177,9 @@ class KubeBoard:
     def _dry_run(
         self, pod: PodUid, node: NodeName, gpu: GpuUuid | None, beside: Sequence[Nomination] = ()
     ) -> NodeDryRun:
-        choice, info = self._choice, self.info(pod)
+        scheduling, info = self._choice, self.info(pod)
         assert info is not None, "only pods whose demand can be read are tried"
-        return NodeDryRun(choice.decider, choice.profile, info, node, gpu, beside=beside)
+        return NodeDryRun(scheduling.decider, scheduling.profile, info, node, gpu, beside=beside)
 
     def _targets(self, pod: PodUid) -> list[NodeName]:
         """The nodes that have room for a moved pod, and its own node, which has other GPUs."""

@@ -85,8 +85,8 @@ class Previewing:
     def _wanted(self, pod: Pod) -> PodInfo | str:
         """The demand of a pod that waits for a GPU, or the reason why no pods are moved for it."""
         uid, preempting = PodUid(pod.metadata.uid), self.preempting
-        nomination = preempting.search.choice.cache.nominator.find(uid)
-        if pod.spec.nodeName or preempting.search.choice.cache.is_assumed(uid):
+        nomination = preempting.search.scheduling.cache.nominator.find(uid)
+        if pod.spec.nodeName or preempting.search.scheduling.cache.is_assumed(uid):
             return "The pod has a place, so no pods are moved for it."
         if uid not in preempting.nominating.queue:
             return "The pod does not wait for a place from Plimsoll; `plimsoll explain` says why."
@@ -103,7 +103,7 @@ class Previewing:
 
     async def _no_need(self, info: PodInfo) -> str | None:
         """The reason why a waiting pod needs no moves; None if it does."""
-        explained = await self.preempting.search.choice.explain(info)
+        explained = await self.preempting.search.scheduling.explain(info)
         if explained is None:
             return "The pod has a place without any move; it waits for its turn."
         if Reason.ACQUIRING.value in explained.reasons:

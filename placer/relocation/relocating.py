@@ -27,7 +27,6 @@ from placer.relocation.memory import RelocationMemory, StoredRelocations
 from placer.relocation.movers import Movers
 from placer.relocation.rules import RelocationMode, RelocationRules
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.default_preemption.nominating import Nominating
@@ -35,6 +34,7 @@ from placer.scheduler.plugins.default_preemption.orders import PreemptionOrder
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.reporting.results import Results
+from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
@@ -95,16 +95,16 @@ class Relocating:
     _stored: StoredRelocations | None = None  # as `memory` has it
 
     def __post_init__(self) -> None:
-        choice, orders = self._choice, self.nominating.orders
+        scheduling, orders = self._choice, self.nominating.orders
         self.movers = Movers(
-            choice.cache,
-            choice.decider.ledger,
+            scheduling.cache,
+            scheduling.decider.ledger,
             self.budgets,
             self.rules,
             lambda: orders.unmovable,
             self.clock,
         )
-        self.kept = KeptRooms(choice.cache, self.nominating, self.rules.keep_s, self.clock)
+        self.kept = KeptRooms(scheduling.cache, self.nominating, self.rules.keep_s, self.clock)
         orders.on_relocated = self._moved
 
     async def restore(self) -> None:
@@ -157,8 +157,8 @@ class Relocating:
         return self._cluster.nominator.find(uid) is not None
 
     @property
-    def _choice(self) -> NodeChoice:
-        return self.nominating.choice
+    def _choice(self) -> PodScheduling:
+        return self.nominating.scheduling
 
     @property
     def _cluster(self) -> Cache:

@@ -1,7 +1,7 @@
 """The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
 
 Here: the lifecycle (`app`), the parts wired together (`parts`), the loop over all (`frontend`), the watches and what
-they show (`event_handlers`), the attempts (`attempts`), and the decision on one pod (`choice`).
+they show (`event_handlers`), the attempts (`attempts`), and the decision on one pod (`scheduling`).
 Folders hold the rest: the pods (`pods`), the cluster that decisions read (`cache`), rules about other pods
 (`domains`), persistent volumes (`volumes`; the pods that wait for a claim are in `claims`), the order of tries
 (`queue`), the reasons why pods wait (`failures`), writes that place (`binding`), preemption (`preemption`),

@@ -14,7 +14,7 @@ from placer.core.refusal import Refusal
 from placer.core.site import Candidate
 from placer.core.view import NodeView
 from placer.decide import Decider
-from placer.scheduler.plugins.rule_check import RuleCheck
+from placer.scheduler.plugins.topology import TopologyDryRun
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.nominator import Nomination, bookings_of
 from placer.scheduler.pods.pod_info import PodInfo
@@ -33,7 +33,7 @@ class NodeDryRun:
         node: NodeName,
         only: GpuUuid | None = None,
         beside: Sequence[Nomination] = (),
-        check: RuleCheck | None = None,
+        check: TopologyDryRun | None = None,
     ) -> None:
         """Suppose nothing yet.
 
@@ -44,7 +44,7 @@ class NodeDryRun:
             node: the node.
             only: the only GPU that the pod may have; None: any.
             beside: further pods for which room on this node counts as held.
-            check: the check by rules about other pods, with no pod left out; None makes one.
+            check: the check by constraints on other pods, with no pod left out; None makes one.
         """
         self._decider, self._profile, self._info, self._name = decider, profile, info, node
         cache = profile.cache
@@ -52,7 +52,7 @@ class NodeDryRun:
         self._removed: dict[PodUid, AssignedPod] = {}
         self._check, self._node = check, cache.node(node)
         if self._node is not None:
-            self._check = check or profile.topology.check(info, node, held)
+            self._check = check or profile.topology.dry_run(info, node, held)
             requested = self._node.requested.copy()
             for one in held:
                 requested.add(one.needs)
@@ -93,14 +93,14 @@ class NodeDryRun:
             self._node.requested.add(one.needs)
         del self._removed[one.uid]
         if self._check is not None:
-            self._check.put_back(self._profile.pod_rules.counted(self._check, one.uid))
+            self._check.add_pod(one.uid)
         if self._gpus is not None:
             self._gpus.put_back(one.uid)
 
     def leave_out(self, uid: PodUid) -> None:
-        """Suppose that a pod is gone from the counts of rules about pods, such as one of another node."""
+        """Suppose that a pod is gone from the counts of pods, such as one of another node."""
         if self._check is not None:
-            self._check.leave_out(self._profile.pod_rules.counted(self._check, uid))
+            self._check.remove_pod(uid)
 
     def remove_memory(self, uid: PodUid) -> None:
         """Suppose that the processes of a pod that is gone hold no GPU memory any more."""

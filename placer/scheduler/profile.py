@@ -12,11 +12,11 @@ import msgspec
 
 from placer.core.booking import Booking
 from placer.core.ledger import Ledger
+from placer.core.node_scores import count_of_checks, node_scores
 from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
 from placer.core.site import Request
-from placer.core.wishes import count_of_checks, wishes_of
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.framework import UNKNOWN_NODE, Framework, Plugin, run_filters
 from placer.scheduler.node_info import NodeInfo
@@ -27,11 +27,13 @@ from placer.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from placer.scheduler.plugins.node_ports import NodePorts
 from placer.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from placer.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from placer.scheduler.plugins.node_volume_limits import PlimsollVolume
 from placer.scheduler.plugins.opt_out import OptOut
-from placer.scheduler.plugins.pod_rules import PodRules
-from placer.scheduler.plugins.pod_topology import PodTopology
+from placer.scheduler.plugins.pod_counts.constraints import preferred_of, required_of
 from placer.scheduler.plugins.taint_toleration import TaintToleration
-from placer.scheduler.plugins.volume_filters import PlimsollVolume, VolumeFilters
+from placer.scheduler.plugins.topology import PodTopology
+from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volumes.store import VolumeStore
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.held import refuse_unheld
 from placer.scheduler.pods.lengths import refuse_long
@@ -40,8 +42,6 @@ from placer.scheduler.pods.node_rules import rules_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.pods.unhandled import refuse_unhandled
 from placer.scheduler.queue.queueing_hints import Cause
-from placer.scheduler.topology.rules import domain_rules_of
-from placer.scheduler.topology.wishes import domain_wishes_of
 from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
 from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import NodeName, PodUid
@@ -62,7 +62,7 @@ NODE_PLUGINS: Final[tuple[Plugin[Any], ...]] = (
 
 CHECKS: Final = 128
 """This many checks of a pod's own requirements take as long as all other work on a node, some 20 µs. The numbers of
-nodes in `placer.scheduler.choice` are for a pod with fewer checks. For any other pod they are smaller."""
+nodes in `placer.scheduler.scheduling` are for a pod with fewer checks. For any other pod they are smaller."""
 RULE_CHECKS: Final = 4
 """The time that each rule about other pods takes on one node, in checks."""
 CLAIM_CHECKS: Final = 32
@@ -76,8 +76,8 @@ class Profile:
 
     Attributes:
         cache: the nodes and their pods.
-        volumes: the persistent volumes, and the pods that use them.
-        topology: the rules about other pods.
+        volumes: the plugins for volumes.
+        topology: the plugins with constraints on other pods.
         framework: all plugins.
     """
 
@@ -88,17 +88,14 @@ class Profile:
     ) -> None:
         """An empty cluster; for the arguments see `Cache`."""
         self.cache = Cache(ledger, self._gains, on_doubt)
-        filters = VolumeFilters(self.cache)
-        self.volumes = filters.volumes
-        self.topology = PodTopology(self.cache)
-        self.framework = Framework(
-            (*NODE_PLUGINS, PlimsollVolume(self.volumes), filters, self.topology, Gpu())
+        cache = self.cache
+        store = VolumeStore(
+            cache.changes.note, lambda node: cache.announce(node, Cause.VOLUMES), cache.labels.having
         )
-
-    @property
-    def pod_rules(self) -> PodRules:
-        """The rules about other pods, of pods with a node and of those without."""
-        return self.topology.rules
+        self.volumes = VolumePlugins(store)
+        cache.observers.append(self.volumes)
+        self.topology = PodTopology(self.cache)
+        self.framework = Framework((*NODE_PLUGINS, PlimsollVolume(store), self.volumes, self.topology, Gpu()))
 
     def filter(self, info: PodInfo, name: NodeName) -> tuple[str, ...]:
         """The reasons why a node is unfit for a pod, apart from its GPUs; empty for a fit node.
@@ -121,7 +118,7 @@ class Profile:
     def named(self, info: PodInfo, most: int) -> list[NodeName] | None:
         """The nodes that a pod's selectors and volumes may allow; None if they are more than `most`, or all."""
         selected = self.cache.labels.named(info.pod, most)
-        tied = self.volumes.tied(info.pod, info.needs.mounts, most)
+        tied = self.volumes.nodes_for(info.pod, info.needs.mounts, most)
         return min((nodes for nodes in (selected, tied) if nodes is not None), key=len, default=None)
 
     def _gains(self, node: Node, old: Node) -> Cause:
@@ -198,10 +195,10 @@ def understood(pod: Pod, default: Policy, plugins: tuple[Plugin[Any], ...] = NOD
         Request(PodUid(pod.metadata.uid), demand, owner_of(pod), needs.amounts.get("cpu", 0)),
         needs,
         rules,
-        domain_rules_of(pod, rules),
+        required_of(pod, rules),
         policy_named(named, f"metadata.annotations[{POLICY}]") if named else default,
-        wishes_of(pod, rules.tolerations),
-        domain_wishes_of(pod, rules),
+        node_scores(pod, rules.tolerations),
+        preferred_of(pod, rules),
     )
     info.signature = _signature(info, plugins)
     info.weight = _weight(info)
@@ -213,7 +210,7 @@ def _signature(info: PodInfo, plugins: tuple[Plugin[Any], ...]) -> bytes:
     learns = any(container.best_effort for container in demand.containers)  # from its owner's other pods
     owner = info.request.owner if learns else None
     rank = (priority_of(info.pod), info.pod.spec.preemptionPolicy)  # room is held against some priorities
-    read = (demand, owner, info.policy.name, info.domains.key, rank, [one.sign(info) for one in plugins])
+    read = (demand, owner, info.policy.name, info.constraints.key, rank, [one.sign(info) for one in plugins])
     return hashlib.sha256(msgspec.json.encode(read, order="sorted")).digest()
 
 
@@ -221,7 +218,7 @@ def _weight(info: PodInfo) -> int:
     pod, needs = info.pod, info.needs
     checks = info.rules.selector.checks + count_of_checks(pod) + len(needs.amounts) + len(needs.ports)
     checks += len(pod.metadata.labels or ())
-    checks += RULE_CHECKS * (info.domains.count + (info.domain_wishes.count if info.domain_wishes.key else 0))
+    checks += RULE_CHECKS * (info.constraints.count + info.preferred.count)
     checks += CLAIM_CHECKS * len(needs.mounts.claims)
     further = max(0, len(info.request.demand.containers) - 1)
     return 1 + (checks + CONTAINER_CHECKS * further) // CHECKS

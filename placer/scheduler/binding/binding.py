@@ -13,6 +13,7 @@ import asyncio
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -36,6 +37,7 @@ from plimsoll.kube.transport import (
 )
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.log import get_logger
+from plimsoll.part.times import rfc3339
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
@@ -135,10 +137,15 @@ def decision_annotations(plan: Plan, time: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """Carries out placements on the API server, each within the scope of the Lease."""
+    """Carries out placements on the API server, each within the scope of the Lease. `clock` is the wall clock."""
 
     transport: Transport
     scopes: WriteScopes
+    clock: Callable[[], datetime]
+
+    def binding(self, pod: Pod, plan: Plan) -> PodBinding:
+        """The binding of a pod to its place, at this moment."""
+        return PodBinding(pod, plan.booking.node, decision_annotations(plan, rfc3339(self.clock())))
 
     async def bind(self, binding: PodBinding, on_long_wait: Callable[[], None] = lambda: None) -> Ending:
         """Write a placement; returns only once the result is known.

@@ -17,11 +17,14 @@ from placer.core.ranking import Ranking, ReadCount
 from placer.scheduler.cache.bookings import Bookings
 from placer.scheduler.cache.labels import LabelIndex
 from placer.scheduler.node_info import NodeInfo, Requested, node_info_of
+from placer.scheduler.plugins.pod_counts.constraints import (
+    existing_anti_affinity_of,
+    readable_anti_affinity_of,
+)
 from placer.scheduler.pods.assigned_pods import AssignedPod, AssignedPods
 from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.pods.nominator import Nomination, Nominator
 from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause
-from placer.scheduler.topology.antiaffinity import keepouts_of, readable_keepouts_of
 from plimsoll import cordons
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Node, Pod
@@ -202,7 +205,11 @@ class Cache:
         chooses nodes for pods of the extender, refuses such a pod too.
         """
         assert self._ledger.booking(booking.pod) == booking, "a decision books before it is assumed"
-        self._put(AssignedPod(pod, booking.node, needs, is_bound=False, keepouts=readable_keepouts_of(pod)))
+        self._put(
+            AssignedPod(
+                pod, booking.node, needs, is_bound=False, anti_affinity=readable_anti_affinity_of(pod)
+            )
+        )
 
     def is_assumed(self, uid: PodUid) -> bool:
         """Whether the pod was placed here and the watch has not shown it bound yet."""
@@ -219,8 +226,8 @@ class Cache:
         assumed = self.is_assumed(uid)
         problems: list[InputError] = []
         needs = _readable(lambda: needs_of(pod), problems) or Needs({}, frozenset())
-        keepouts = _readable(lambda: keepouts_of(pod), problems) or ()
-        self._put(AssignedPod(pod, name, needs, keepouts=keepouts))
+        anti_affinity = _readable(lambda: existing_anti_affinity_of(pod), problems) or ()
+        self._put(AssignedPod(pod, name, needs, anti_affinity=anti_affinity))
         self.bookings.confirm(pod, assumed=assumed)
         if problems:
             raise problems[0]

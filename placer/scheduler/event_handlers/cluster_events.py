@@ -47,7 +47,7 @@ class ClusterEvents:
         ledger.owner_models.on_freed(lambda: self.move_on(Cause.GPUS))
         ledger.on_affinity_freed(lambda: self.move_on(Cause.LABELS))
         decider.pool.on_change(lambda _: self.move_on(Cause.POOL))
-        self.profile.pod_rules.on_change(lambda topics: self.move_on(Cause.RULES, topics))
+        self.profile.topology.on_change(lambda topics: self.move_on(Cause.RULES, topics))
 
     def catch_up(self) -> None:
         """Pass on the changes of rooms since the last search for candidates."""

@@ -30,10 +30,11 @@ class NamespaceEventHandler:
         """Take in a change of the watch."""
         match change:
             case Added(namespace) | Modified(namespace):
-                self.profile.pod_rules.put_namespace(namespace)
+                meta = namespace.metadata
+                self.profile.topology.namespace_changed(meta.name, meta.labels or {})
                 self._pause(namespace.metadata.name, pause_of(namespace.metadata.annotations))
             case Deleted(namespace):
-                self.profile.pod_rules.remove_namespace(namespace.metadata.name)
+                self.profile.topology.namespace_changed(namespace.metadata.name, {})
                 self._pause(namespace.metadata.name, None)
             case Synced():
                 self.synced.set()

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from placer.scheduler.failures.renewal import Renewal
-from placer.scheduler.plugins.volumes.binder import VolumeBinder
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinder
 from placer.scheduler.profile import Profile
 from plimsoll.cordons import cordoned_gpus
 from plimsoll.ids import NodeName

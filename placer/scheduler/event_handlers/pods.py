@@ -14,7 +14,7 @@ from placer.resize.tickets import Tickets
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
-from placer.scheduler.plugins.volumes.waiting import PodClaims
+from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
 from placer.scheduler.pods.pod_info import same_pod
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
@@ -55,7 +55,7 @@ class PodEventHandler:
     listeners: tuple[PodListener, ...]
     queue: Queue
     cache: Cache
-    claims: PodClaims
+    claims: VolumeBinding
     preempting: Preempting
     tickets: Tickets
     kept: KeptRooms
@@ -102,7 +102,7 @@ class PodEventHandler:
         self.forget_waiting(uid)
         self.preempting.forget(uid)
         self.cache.forget(uid)
-        self.claims.note_end(uid)
+        self.claims.binder.note_pod(uid)
         if ended is not None:
             self.preempting.nominating.pod_ends(ended.node)
         self.tickets.forget(uid)
@@ -122,7 +122,7 @@ class PodEventHandler:
         except InputError as error:
             name = pod.full_name
             get_logger().error("bound pod counts in part", pod=name, error=str(error))
-        self.claims.note_end(uid)
+        self.claims.binder.note_pod(uid)
         if pod.metadata.deletionTimestamp:
             self.preempting.nominating.pod_ends(NodeName(pod.spec.nodeName or ""))
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.metrics import Metrics
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.pods.assigned_pods import priority_of
@@ -22,6 +21,7 @@ from placer.scheduler.queue.queued_pod import Diagnosis, QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, Cause, causes_of, largest_request
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.scheduler.reporting.pod_events import cut
+from placer.scheduler.schedule_pod import PodScheduling
 from placer.scheduler.verdicts import Explanation
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
@@ -79,14 +79,14 @@ class FailureHandler:
 
     Attributes:
         queue: the pods without a node.
-        choice: judges nodes.
+        scheduling: judges nodes.
         preempting: explains, and has pods of lower priority deleted where that makes room.
         metrics: counts the refusals that pods shared.
         report: takes each refusal.
     """
 
     queue: Queue
-    choice: NodeChoice
+    scheduling: PodScheduling
     preempting: Preempting
     metrics: Metrics
     report: Report
@@ -98,7 +98,7 @@ class FailureHandler:
 
     def shares_diagnosis(self, pod: QueuedPodInfo, info: PodInfo) -> bool:
         """Refuse a pod by the diagnosis of its signature, if one is in force; returns whether one is."""
-        self.choice.decider.candidates.refresh()  # a change of rooms may end the diagnosis
+        self.scheduling.decider.candidates.refresh()  # a change of rooms may end the diagnosis
         if not len(self.queue.unschedulable):
             return False  # none is in force; to find the pod's signature takes as long as half of a decision
         signature = self._signature(info)
@@ -127,7 +127,7 @@ class FailureHandler:
                 pod = self.queue.get(info.request.pod)
                 if pod is not None:
                     self._settle(pod, info, explained)
-                await self.choice.pause()
+                await self.scheduling.pause()
 
     def _settle(self, pod: QueuedPodInfo, info: PodInfo, explained: Explanation | None) -> None:
         """Let a refused pod wait, or try it again if the pod changed or a node has a place by now."""
@@ -137,7 +137,7 @@ class FailureHandler:
             diagnosis = diagnosis_of(
                 info,
                 explained,
-                self.choice.profile.framework.cause,
+                self.scheduling.profile.framework.cause,
                 may_pass=self.preempting.may_pass(pod.uid),
             )
             self.queue.add_unschedulable(pod.uid, self._signature(info), diagnosis, now_s)
@@ -156,12 +156,12 @@ class FailureHandler:
         A nominated pod shares none, because it alone may have the room that is held for it.
         """
         request = info.request
-        if self.choice.cache.nominator.find(request.pod) is not None:
+        if self.scheduling.cache.nominator.find(request.pod) is not None:
             return info.signature, request.pod
         learns = any(container.best_effort for container in request.demand.containers)
-        expected = self.choice.decider.ledger.learned_bytes(request.owner) if learns else None
-        volumes = self.choice.volume_state(info)
-        if not self.choice.profile.pod_rules.has_rules:
+        expected = self.scheduling.decider.ledger.learned_bytes(request.owner) if learns else None
+        volumes = self.scheduling.volume_state(info)
+        if not self.scheduling.profile.topology.has_terms:
             return info.signature, expected, volumes
         meta = info.pod.metadata
         return info.signature, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())

@@ -65,7 +65,9 @@ class Renewal:
         explained = await self.preempting.explain(info)
         spent_s = asyncio.get_running_loop().time() - began_s
         if explained is not None:  # else one is tried, as a node has a place by now or may get one
-            diagnosis = diagnosis_of(info, explained, self.preempting.search.choice.profile.framework.cause)
+            diagnosis = diagnosis_of(
+                info, explained, self.preempting.search.scheduling.profile.framework.cause
+            )
             self.queue.unschedulable.renew(alike, diagnosis)
             for one in pods:
                 if one.alike is alike and one.is_unschedulable and one.refused_for != diagnosis.note:

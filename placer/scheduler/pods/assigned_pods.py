@@ -7,13 +7,12 @@ stands here too, and nobody may delete it while its bind is under way. Pure.
 import bisect
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm
 from placer.scheduler.pods.needs import Needs
-from placer.scheduler.topology.antiaffinity import Keepout
-from placer.scheduler.topology.selectors import Member, member_of
 from plimsoll.contract import RELOCATION_COST
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -36,23 +35,18 @@ class AssignedPod:
         node: its node.
         needs: the resources of the node that it takes.
         is_bound: False while its bind is under way.
-        member: the pod as rules about other pods count it.
-        keepouts: its anti-affinity rules.
+        anti_affinity: its required anti-affinity.
     """
 
     pod: Pod
     node: NodeName
     needs: Needs
     is_bound: bool = True
-    keepouts: tuple[Keepout, ...] = ()
-    member: Member = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "member", member_of(self.pod))
+    anti_affinity: tuple[AffinityTerm, ...] = ()
 
     def takes_as(self, other: "AssignedPod") -> bool:
         """Whether both take the same from the same node, and have the same rules."""
-        return (self.node, self.needs, self.keepouts) == (other.node, other.needs, other.keepouts)
+        return (self.node, self.needs, self.anti_affinity) == (other.node, other.needs, other.anti_affinity)
 
     @property
     def uid(self) -> PodUid:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.booking import Booking
+from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm, readable_anti_affinity_of
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.needs import Needs
-from placer.scheduler.topology.antiaffinity import Keepout, readable_keepouts_of
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
@@ -29,7 +29,7 @@ class Nomination:
         booking: the GPUs that are held; None for a pod that wants none, and while they are not known.
         victims: the pods that are deleted for it, as far as this process knows.
         number: the order of nominations.
-        keepouts: the pod's anti-affinity rules.
+        anti_affinity: the pod's required anti-affinity.
     """
 
     pod: Pod
@@ -38,10 +38,10 @@ class Nomination:
     booking: Booking | None = None
     victims: frozenset[PodUid] = frozenset()
     number: int = field(default=0, init=False)
-    keepouts: tuple[Keepout, ...] = field(init=False)
+    anti_affinity: tuple[AffinityTerm, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keepouts = readable_keepouts_of(self.pod)
+        self.anti_affinity = readable_anti_affinity_of(self.pod)
 
     @property
     def uid(self) -> PodUid:
@@ -72,7 +72,7 @@ class Nominator:
         self._on_change, self._on_end = on_change, on_end
         self._known: dict[PodUid, Nomination] = {}
         self._by_node: dict[NodeName, dict[PodUid, Nomination]] = {}
-        self._keepouts: Counter[Keepout] = Counter()
+        self._anti_affinity: Counter[AffinityTerm] = Counter()
         self._numbers = 0
 
     def put(self, nomination: Nomination) -> None:
@@ -86,7 +86,7 @@ class Nominator:
         self.drop(nomination.uid)
         self._known[nomination.uid] = nomination
         self._by_node.setdefault(nomination.node, {})[nomination.uid] = nomination
-        self._keepouts.update(nomination.keepouts)
+        self._anti_affinity.update(nomination.anti_affinity)
         self._on_change(nomination.node)
 
     def hold_gpus(self, nomination: Nomination, booking: Booking) -> None:
@@ -104,7 +104,7 @@ class Nominator:
             del self._by_node[known.node][uid]
             if not self._by_node[known.node]:
                 del self._by_node[known.node]
-            self._keepouts -= Counter(known.keepouts)
+            self._anti_affinity -= Counter(known.anti_affinity)
             self._on_change(known.node)
             self._on_end(known.node)
         return known
@@ -118,9 +118,9 @@ class Nominator:
         return node in self._by_node
 
     @property
-    def keepouts(self) -> Collection[Keepout]:
-        """The anti-affinity rules of nominated pods, each once."""
-        return self._keepouts.keys()
+    def anti_affinity(self) -> Collection[AffinityTerm]:
+        """The required anti-affinity terms of nominated pods, each once."""
+        return self._anti_affinity.keys()
 
     def on(self, node: NodeName) -> tuple[Nomination, ...]:
         """The nominations for a node."""

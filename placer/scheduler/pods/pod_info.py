@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from placer.core.node_scores import NodeScore
 from placer.core.policies import Policy
 from placer.core.site import Request
-from placer.core.wishes import Wish
+from placer.scheduler.plugins.pod_counts.constraints import NO_CONSTRAINTS, PodConstraints
 from placer.scheduler.pods.needs import Needs
 from placer.scheduler.pods.node_rules import NodeRules
-from placer.scheduler.topology.rules import DomainRules
-from placer.scheduler.topology.wishes import NO_WISHES, DomainWishes
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 
@@ -24,15 +23,15 @@ class PodInfo:
         request: its demand of GPUs.
         needs: its needs apart from GPUs.
         rules: its rules about its node that other rules read too.
-        domains: its rules about other pods.
+        constraints: its required constraints on other pods.
         policy: the order among GPUs that fit.
-        wishes: its wishes about its node, as far as a node alone can meet them.
-        domain_wishes: its wishes about other pods.
+        scores: its preferences about its node, as far as a node alone can meet them.
+        preferred: its preferred constraints on other pods.
         filters: the plugins that have something to say about the pod, each with what it read of it
             (`placer.scheduler.framework.Filters`); None before the first decision.
         signature: equal for pods that get the same answer: a digest of all that their decision reads, but their
             labels and namespace, which anti-affinity rules of other pods read, and their volumes, which change (see
-            `NodeChoice.volume_state`).
+            `PodScheduling.volume_state`).
         weight: the time that its check on one node takes, as a multiple of that for a small pod; 1 or more.
         found: nodes where the last explanation found a place. The next decision tries them, so it finds a node that
             it would not come to by itself.
@@ -42,10 +41,10 @@ class PodInfo:
     request: Request
     needs: Needs
     rules: NodeRules
-    domains: DomainRules
+    constraints: PodConstraints
     policy: Policy
-    wishes: tuple[Wish, ...] = ()
-    domain_wishes: DomainWishes = NO_WISHES
+    scores: tuple[NodeScore, ...] = ()
+    preferred: PodConstraints = NO_CONSTRAINTS
     filters: Sequence[tuple[Any, Any]] | None = None
     signature: bytes = b""
     weight: int = 1

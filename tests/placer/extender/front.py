@@ -98,7 +98,7 @@ def order(pod: Object, node: str) -> Object:
 @contextlib.asynccontextmanager
 async def serving_front(parts: KubeParts, between: Between | None = None) -> AsyncIterator[int]:
     """Serve the extender of a front end until the context ends; gives its port, also to `between`."""
-    metrics = ExtenderMetrics(parts.decider.metrics.registry)
+    metrics = ExtenderMetrics(parts.context.decider.metrics.registry)
     async with serving_extender(parts.extender, ("127.0.0.1", 0), metrics) as port:
         if between is not None:
             between.port = port
@@ -155,7 +155,9 @@ async def gpu_node(world: World, name: str, *free_gib: int, total_gib: int = 24)
     await create_node(world.api, name, totals)
     await world.report(name, *free_gib, total_gib=total_gib)
     parts = world.parts
-    await until_true(lambda: parts.leads.is_set() and parts.cache.free(NodeName(name), GPUS) > 0)
+    await until_true(
+        lambda: parts.context.leads.is_set() and parts.core.profile.cache.free(NodeName(name), GPUS) > 0
+    )
 
 
 async def until_freed(world: World, node: str, pod: Object) -> None:

@@ -33,8 +33,8 @@ async def made(world: World, name: str, resources: dict[str, str], **more: Any) 
     """A pod of kube-scheduler that the watch of a placer, which can bind, has shown."""
     pod = await create_pod(world.api, world.namespace, front_pod(name, resources, **more))
     uid = PodUid(pod["metadata"]["uid"])
-    await until_true(lambda: world.parts.outside.get(uid) is not None)
-    await until_true(world.parts.leads.is_set)
+    await until_true(lambda: world.parts.doors.outside.get(uid) is not None)
+    await until_true(world.parts.context.leads.is_set)
     return pod
 
 
@@ -46,7 +46,7 @@ def booked(world: World) -> set[str]:
 async def until_watched(world: World, pod: Object) -> None:
     """Wait until the watch has shown the pod bound."""
     uid = PodUid(pod["metadata"]["uid"])
-    await until_true(lambda: world.parts.outside.get(uid) is None)
+    await until_true(lambda: world.parts.doors.outside.get(uid) is None)
 
 
 async def test_a_bind_writes_node_and_gpu_at_once(
@@ -264,7 +264,7 @@ async def test_orders_that_cannot_be_carried_out_say_why(
         assert "node nowhere is not known to the placer" in unknown["Error"]
         uid = PodUid(pod["metadata"]["uid"])
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
-        await until_true(lambda: world.parts.outside.get(uid) is None)
+        await until_true(lambda: world.parts.doors.outside.get(uid) is None)
         assert "is gone" in (await asked(port, "bind", order(pod, "n1")))["Error"]
         await made(world, "p", {MEMORY: "1Gi"})
         assert "another has its name" in (await asked(port, "bind", order(pod, "n1")))["Error"]
@@ -286,7 +286,7 @@ async def test_a_pod_without_a_gpu_is_bound_too(
     async with scheduler(apiserver, valkey, namespace) as world, serving_front(world.parts) as port:
         await gpu_node(world, "n1", 24)
         pod = await create_pod(apiserver, namespace, front_pod("p", {"cpu": "1"}))
-        await until_true(world.parts.leads.is_set)
+        await until_true(world.parts.context.leads.is_set)
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         stored = await world.until_bound("p")
         assert GPU_KEY not in stored["metadata"].get("annotations", {})
@@ -312,7 +312,7 @@ async def test_a_restart_between_filter_and_bind(
         assert "has just started and has not read all pods, nodes and reports yet" in early["Error"]
         await world.report("n1", 24)
         world.ready.set()
-        await until_true(world.parts.leads.is_set)
+        await until_true(world.parts.context.leads.is_set)
         assert await asked(port, "bind", order(pods[0], "n1")) == {"Error": ""}
         assert "no longer fits on n1" in (await asked(port, "bind", order(pods[1], "n1")))["Error"]
         await apiserver.must("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
@@ -330,7 +330,9 @@ async def test_bound_pods_are_like_the_placers_own(
         pod = await made(world, "p", {MEMORY: "10Gi"})
         assert await asked(port, "bind", order(pod, "n1")) == {"Error": ""}
         await until_watched(world, pod)
-        resized = await world.parts.resizer.resize(Resize(namespace=namespace, pod="p", gpu_memory="20Gi"))
+        resized = await world.parts.doors.resizer.resize(
+            Resize(namespace=namespace, pod="p", gpu_memory="20Gi")
+        )
         assert resized.node == "n1"
         late = await made(world, "late", {MEMORY: "10Gi"})
         assert "no longer fits on n1" in (await asked(port, "bind", order(late, "n1")))["Error"]

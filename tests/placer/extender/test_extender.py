@@ -260,9 +260,9 @@ async def test_kube_schedulers_pods_are_none_of_the_queue(scene: Scene) -> None:
     scene.show(pod)
     scene.show(outside("plain", {"cpu": "1"}))
     assert len(scene.queue) == 0
-    assert [one.metadata.name for one in scene.parts.outside] == ["p"]
+    assert [one.metadata.name for one in scene.parts.doors.outside] == ["p"]
     scene.delete("p")
-    assert list(scene.parts.outside) == []
+    assert list(scene.parts.doors.outside) == []
 
 
 def test_the_demand_is_read_from_json_as_the_api_server_gives_it() -> None:

@@ -23,8 +23,8 @@ POD = {
 async def served() -> AsyncIterator[tuple[Scene, int]]:
     """A front end that leads, and the port of its extender. There is no API server behind it."""
     scene = Scene()
-    scene.parts.leads.set()
-    scene.parts.extender.leadership = Leadership(scene.parts.leads, None, lambda: 0.0)
+    scene.parts.context.leads.set()
+    scene.parts.extender.leadership = Leadership(scene.parts.context.leads, None, lambda: 0.0)
     async with serving_front(scene.parts) as port:
         yield scene, port
 
@@ -49,7 +49,7 @@ async def test_each_verb_and_outcome_is_counted(served: tuple[Scene, int]) -> No
     ]
     assert (await asked(port, "filter", {"Pod": POD, "NodeNames": ["n2"]}))["NodeNames"] == []
     assert (await asked(port, "bind", {"PodName": 3}))["Error"].startswith("plimsoll: body: ")
-    scene.parts.leads.clear()
+    scene.parts.context.leads.clear()
     assert "has just started" in (await asked(port, "bind", order(POD, "n1")))["Error"]
     counted = [("filter", "fits"), ("filter", "unfit"), ("prioritize", "scored"), ("bind", "malformed")]
     assert [count(scene, *one) for one in (*counted, ("bind", "unavailable"))] == [1, 1, 1, 1, 1]
@@ -64,7 +64,7 @@ async def test_a_failed_prioritize_has_another_status(served: tuple[Scene, int])
         400,
         b"Nodes: 'null' and NodeNames are both missing; send one of them\n",
     )
-    scene.parts.leads.clear()
+    scene.parts.context.leads.clear()
     status, text = await ask(port, "prioritize", {"Pod": POD, "NodeNames": []})
     assert (status, b"has just started" in text) == (503, True)
 

@@ -28,7 +28,7 @@ def outside(name: str, priority: int, limits: dict[str, str], node: str | None =
 def extender_of(made: Board) -> Extender:
     """The extender of a front end that leads."""
     extender = made.parts.extender
-    extender.leadership = Leadership(made.parts.leads, None, lambda: 0.0)
+    extender.leadership = Leadership(made.parts.context.leads, None, lambda: 0.0)
     return extender
 
 

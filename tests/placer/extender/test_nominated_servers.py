@@ -62,7 +62,7 @@ async def test_the_placer_keeps_the_gpu_for_which_kube_scheduler_preempts(
         ending = await world.until("victim", is_ending)
         stored = await world.until("useful", lambda pod: bool(pod["status"].get("nominatedNodeName")))
         assert stored["status"]["nominatedNodeName"] == "n1"
-        nominations = world.parts.cache.nominator
+        nominations = world.parts.core.profile.cache.nominator
         await until_true(lambda: (own := nominations.find(uid)) is not None and own.booking is not None)
         await create_pod(apiserver, namespace, of_class("mid", pod_manifest("thief", {MEMORY: "8Gi"})))
         await world.until_refused("thief", LACKS)

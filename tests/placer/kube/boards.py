@@ -21,13 +21,14 @@ from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition
 from plimsoll.kube.reflector import Added, Synced
-from plimsoll.kube.storage_models import Claim, CsiNode, Volume, VolumeAttachment
+from plimsoll.kube.storage_models import CsiNode, VolumeAttachment
 from plimsoll.kube.transport import NotFoundError, Transport
 from plimsoll.part.times import rfc3339
 from plimsoll.quantity import GIB
 from tests.placer.kube.decided import decision_text
 from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, Object, pod_of
 from tests.placer.kube.scene import Scene, scene
+from tests.placer.scheduler.plugins.volumes.objects import bound_claim, volume_of
 from tests.servers.tasks import running
 
 
@@ -101,20 +102,20 @@ class Board:
 
     def __post_init__(self) -> None:
         self.parts = self.scene.parts
-        self.preempting = self.parts.preempting
+        self.preempting = self.parts.core.preempting
         self.preempting.nominating.orders.writes = PreemptionWrites(cast("Transport", self))
         self.parts.watches.on_budget(Synced())
-        self.parts.leads.set()
+        self.parts.context.leads.set()
 
     def budgets(self, *budgets: DisruptionBudget) -> None:
         """The watch shows budgets."""
         for one in budgets:
-            self.parts.budgets.on_change(Added(one))
+            self.parts.core.budgets.on_change(Added(one))
 
     def want(self, refused: Pod) -> PodInfo:
         """The watch shows a pod without a node, which is read."""
         self.scene.show(refused)
-        self.scene.queued(refused.metadata.name).info = wanted = self.parts.reader.understood(refused)
+        self.scene.queued(refused.metadata.name).info = wanted = self.parts.core.reader.understood(refused)
         return wanted
 
     async def refuse(self, refused: Pod) -> Explanation | None:
@@ -189,7 +190,7 @@ class Board:
 
     def _end(self, name: str) -> None:
         """A pod begins to end; its timestamp is the end of its grace period."""
-        until = self.parts.clock() + timedelta(seconds=self.grace_s)
+        until = self.parts.context.clock() + timedelta(seconds=self.grace_s)
         self.scene.show_again(name, deletionTimestamp=rfc3339(until))
 
     def _change(self, name: str, **status: object) -> None:
@@ -232,20 +233,15 @@ def disk(claim: str) -> dict[str, Any]:
 
 def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
     """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    volumes = board.scene.profile.volumes
+    store = board.scene.profile.volumes.store
     limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
-    volumes.put_node(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
+    store.put(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
     for name in names:
-        csi = {"csi": {"driver": "d", "volumeHandle": name}}
-        volumes.put_volume(msgspec.convert({"metadata": {"name": name}, "spec": csi}, Volume))
-        meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-        spec = {"volumeName": name, "accessModes": [mode]}
-        volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+        store.put(volume_of(name, csi={"driver": "d", "volumeHandle": name}))
+        store.put(bound_claim(name, name, mode))
     if attached:
         to_n1 = {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": attached}}
-        volumes.put_attachment(
-            msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment)
-        )
+        store.put(msgspec.convert({"metadata": {"name": attached}, "spec": to_n1}, VolumeAttachment))
 
 
 SPREAD = {

@@ -9,9 +9,9 @@ from placer.core.refusal import Refusal
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.profile import Profile, understood
+from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.ids import NodeName
 from tests.placer.kube.objects import Object, node_of, pod_of, report_of
 
@@ -25,7 +25,7 @@ class MemoryCluster:
         self.decider.candidates.prepare(HEADROOM)
         self.profile = Profile(ledger)
         self.cluster = self.profile.cache
-        self.choice = NodeChoice(self.decider, self.profile)
+        self.choice = PodScheduling(self.decider, self.profile)
         self.seqs: dict[str, int] = {}
 
     def node(

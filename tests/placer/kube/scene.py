@@ -19,7 +19,7 @@ from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.kube.options import KubeOptions
-from placer.kube.parts import KubeParts
+from placer.kube.parts import KubeContext, KubeParts
 from placer.metrics import Metrics
 from placer.relocation.memory import NoMemory, RelocationMemory
 from placer.relocation.rules import RelocationRules
@@ -60,27 +60,29 @@ class Scene:
     ) -> None:
         self.reports, self.ledger = ReportView(), Ledger()
         self.decider = Decider(self.reports, self.ledger, Metrics())
+        self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self.parts = KubeParts(
-            transport=cast("Transport", None),  # nothing is written: `settle` plays the API server
-            decider=self.decider,
-            bus=Published(),
-            options=KubeOptions(
-                POLICIES["headroom"],
-                pool_namespace=pool_namespace,
-                relocation=relocation or RelocationRules(),
-                places_unheld=places_unheld,
-            ),
-            clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
-            relocation_memory=rooms or NoMemory(),
+            KubeContext(
+                transport=cast("Transport", None),  # nothing is written: `settle` plays the API server
+                decider=self.decider,
+                bus=Published(),
+                options=KubeOptions(
+                    POLICIES["headroom"],
+                    pool_namespace=pool_namespace,
+                    relocation=relocation or RelocationRules(),
+                    places_unheld=places_unheld,
+                ),
+                clock=lambda: datetime.now(UTC) + timedelta(seconds=self.late_s),
+                relocation_memory=rooms or NoMemory(),
+            )
         )
-        self.cache, self.queue = self.parts.cache, self.parts.queue
-        self.profile = self.parts.profile
+        self.cache, self.queue = self.parts.core.profile.cache, self.parts.core.queue
+        self.profile = self.parts.core.profile
         self.cache.bookings.decides = True
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.probes = self.tries = 0
         self._versions = 0
-        self.late_s = 0.0  # the seconds by which the loop's clock is ahead, see `scene`
         self._seqs: dict[str, int] = {}
         self._on_placed: Callable[[str], None] = lambda _: None
         self.reports.on_report(self.cache.bookings.observe)
@@ -128,7 +130,7 @@ class Scene:
         """The watch shows a pod that is new or changed."""
         old = self.pods.get(pod.metadata.name)
         self.pods[pod.metadata.name] = pod
-        self.parts.pod_changes.take(Added(pod) if old is None else Modified(pod, old))
+        self.parts.watches.pod_events.take(Added(pod) if old is None else Modified(pod, old))
 
     def show_again(self, name: str, **metadata: object) -> None:
         """The watch shows a later version of a pod, with these changes of its metadata."""
@@ -140,7 +142,7 @@ class Scene:
     def delete(self, name: str) -> None:
         """The watch shows that a pod is gone."""
         if name in self.pods:
-            self.parts.pod_changes.take(Deleted(self.pods.pop(name)))
+            self.parts.watches.pod_events.take(Deleted(self.pods.pop(name)))
 
     def is_placed(self, name: str) -> bool:
         """Whether the pod has a node."""
@@ -170,13 +172,13 @@ class Scene:
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the name of each pod that is placed or refused from now on."""
-        report = self.parts.failures.report
+        report = self.parts.core.failures.report
 
         def reported(pod: Pod, note: str, reason: str) -> None:
             listener(pod.metadata.name)
             report(pod, note, reason)
 
-        self.parts.failures.report = reported
+        self.parts.core.failures.report = reported
         self._on_placed = listener
 
     async def settle(self, steps: int | None = None) -> None:
@@ -191,7 +193,7 @@ class Scene:
                     self._try(pod)
                 case Probe() as probe:
                     self.probes += 1
-                    await self.parts.attempts.probe(probe)
+                    await self.parts.core.scheduler.probe(probe)
                 case None if not any(pod.state in IN_FLIGHT for pod in self.queue):
                     return
                 case None:
@@ -209,13 +211,13 @@ class Scene:
 
     def missed(self) -> list[tuple[str, NodeName]]:
         """The unschedulable pods that a node could take, each with such a node. It must be empty at every moment."""
-        self.parts.cluster_events.catch_up()
+        self.parts.core.cluster_events.catch_up()
         return [
             (name, node)
             for name in self.pods
             if self.is_unschedulable(name)
             for node in sorted(self.cache.nodes)
-            if not self.parts.choice.obstacles(self._wanted(name), node)
+            if not self.parts.core.scheduling.obstacles(self._wanted(name), node)
         ]
 
     def _wanted(self, name: str) -> PodInfo:
@@ -224,12 +226,12 @@ class Scene:
         return wanted
 
     def _pop(self) -> QueuedPodInfo | Probe | None:
-        self.parts.cluster_events.catch_up()
+        self.parts.core.cluster_events.catch_up()
         return self.queue.pop(asyncio.get_running_loop().time())
 
     def _try(self, pod: QueuedPodInfo) -> None:
         self.tries += 1
-        placed = self.parts.attempts.attempt(pod)
+        placed = self.parts.core.scheduler.schedule(pod)
         if placed is None:
             return
         shown = placed.info.pod
@@ -255,6 +257,6 @@ async def scene(
     made = Scene(pool_namespace, relocation, rooms, places_unheld=places_unheld)
     loop = asyncio.get_running_loop()
     real_s = loop.time
-    async with running(made.parts.failures.run(), "explain refusals"):
+    async with running(made.parts.core.failures.run(), "explain refusals"):
         with patch.object(loop, "time", lambda: real_s() + made.late_s):
             yield made

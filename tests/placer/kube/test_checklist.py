@@ -104,24 +104,24 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         AGREES,
     ),
     "Tier B, anti-affinity of pods that have a node": (
-        f"{SCHEDULER}/event_handlers/test_cluster_events.py::test_change_places_the_pod_that_it_helps_and_tries_no_other",
+        f"{SCHEDULER}/plugins/topology/test_against_filters.py::test_every_node_gets_the_answer_of_kube_schedulers_filters",
         AGREES,
     ),
     "Tier B, claims: node affinity of bound volumes, attach limits, RWOP, WaitForFirstConsumer": (
         f"{SCHEDULER}/plugins/volumes/test_binding.py::test_replicas_with_local_volumes_go_to_the_nodes_of_their_volumes",
         f"{SCHEDULER}/plugins/volumes/test_binding.py::test_replicas_with_zonal_volumes_stay_in_the_zones_of_their_volumes",
-        f"{SCHEDULER}/plugins/volumes/test_binding.py::test_attach_limit_of_a_node_holds",
-        f"{SCHEDULER}/plugins/volumes/test_binding.py::test_claim_of_one_pod_is_given_to_the_next_when_that_is_gone",
+        f"{SCHEDULER}/plugins/volumes/test_rules.py::test_volumes_count_once_against_the_limit",
+        f"{SCHEDULER}/plugins/volumes/test_index.py::test_answers_that_change_are_taken_back_and_told",
         AGREES,
     ),
     "Tier B, topology spread with DoNotSchedule": (
-        f"{SCHEDULER}/topology/test_on_api_server.py::test_replicas_spread_over_zones_and_the_next_waits_for_the_full_zone",
-        f"{SCHEDULER}/topology/test_against_filters.py::test_every_node_gets_the_answer_of_kube_schedulers_filters",
+        f"{SCHEDULER}/plugins/topology/test_on_api_server.py::test_replicas_spread_over_zones_and_the_next_waits_for_the_full_zone",
+        f"{SCHEDULER}/plugins/topology/test_against_filters.py::test_every_node_gets_the_answer_of_kube_schedulers_filters",
         AGREES,
     ),
     "Tier B, required affinity and anti-affinity between pods": (
-        f"{SCHEDULER}/topology/test_on_api_server.py::test_tenants_do_not_share_a_zone",
-        f"{SCHEDULER}/topology/test_waking.py::test_first_pod_of_a_group_goes_anywhere_and_the_others_follow",
+        f"{SCHEDULER}/plugins/topology/test_on_api_server.py::test_tenants_do_not_share_a_zone",
+        f"{SCHEDULER}/plugins/topology/test_waking.py::test_first_pod_of_a_group_goes_anywhere_and_the_others_follow",
         AGREES,
     ),
     "Tier B, DRA claims and gangs: refused by name": (
@@ -139,10 +139,10 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{KUBE}/test_wishes.py::test_a_wish_yields_to_a_clearly_better_gpu_and_not_to_one_hardly_better",
     ),
     "Tier C, ScheduleAnyway and preferred affinity between pods": (
-        f"{SCHEDULER}/topology/test_wishes.py::test_gpus_decide_first",
-        f"{SCHEDULER}/topology/test_wishes_on_api_server.py::test_replicas_spread_evenly_over_zones_and_a_web_server_lands_beside_its_cache",
-        f"{SCHEDULER}/topology/test_wishes_on_api_server.py::test_kube_scheduler_takes_the_same_nodes",
-        f"{SCHEDULER}/topology/test_against_scores.py::test_nodes_are_ordered_as_by_kube_schedulers_scores",
+        f"{SCHEDULER}/plugins/topology/test_preferences.py::test_gpus_decide_first",
+        f"{SCHEDULER}/plugins/topology/test_preferences.py::test_replicas_spread_over_zones_however_many_nodes_these_have",
+        f"{SCHEDULER}/plugins/topology/test_against_kube_scheduler.py::test_kube_scheduler_takes_the_same_nodes",
+        f"{SCHEDULER}/plugins/topology/test_against_scores.py::test_nodes_are_ordered_as_by_kube_schedulers_scores",
     ),
 }
 

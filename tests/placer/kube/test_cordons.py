@@ -58,7 +58,7 @@ async def two_gpus(
 ) -> AsyncIterator[tuple[World, str]]:
     """A scheduler, with the URL of its answers, and a node of two cards with 24 GiB."""
     async with scheduler(apiserver, valkey, namespace) as world:
-        reader = reader_of(world.parts.decider)
+        reader = reader_of(world.parts.context.decider)
         api = Api(reader.rows, reader, tuple, tuple, world.metrics.registry)
         async with serving_port(api, "127.0.0.1", 0) as port:
             await create_node(apiserver, "n1")
@@ -94,7 +94,7 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
         ]
         await cordon(url, operator, "n1/1")
         name = bound["metadata"]["name"]
-        explained = await world.parts.explainer.explain(namespace, name, PageAsked())
+        explained = await world.parts.doors.explainer.explain(namespace, name, PageAsked())
         assert explained is not None
         assert explained.running is not None
         assert explained.running.taken_out == (

@@ -59,7 +59,7 @@ async def passes(world: World, *pods: Object, gib: int = 6, times: int = 3) -> N
     """The audit accuses these pods, and reports show each of them with this much memory."""
     uids = [pod["metadata"]["uid"] for pod in pods]
     for uid in uids:
-        world.parts.evictions.suspect(PodUid(uid), GpuUuid(GPU))
+        world.parts.controllers.evictions.suspect(PodUid(uid), GpuUuid(GPU))
     for _ in range(times):
         await world.report("n1", 24 - gib * len(uids), tasks=tuple(task(uid, GPU, gib * GIB) for uid in uids))
         await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_a_pod_past_its_line_is_evicted_with_its_grace_period(
     """The eviction API ends the pod, an event on the pod says why, and other pods stay."""
     async with site(apiserver, valkey, namespace) as world:
         greedy, modest = await running(world, "greedy"), await running(world, "modest")
-        world.parts.evictions.suspect(PodUid(modest["metadata"]["uid"]), GpuUuid(GPU))
+        world.parts.controllers.evictions.suspect(PodUid(modest["metadata"]["uid"]), GpuUuid(GPU))
         await passes(world, greedy)
         ended = await world.until("greedy", is_ending)
         assert ended["metadata"]["deletionGracePeriodSeconds"] == 600

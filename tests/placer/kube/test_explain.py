@@ -29,7 +29,7 @@ async def watched(*nodes: str, free_gib: int = 24) -> AsyncIterator[Scene]:
     """A scene whose watches are in sync, with nodes of one GPU each."""
     async with scene() as made:
         made.parts.synced.set()
-        made.parts.leads.set()
+        made.parts.context.leads.set()
         for node in nodes:
             made.node(node)
             made.report(node, free_gib)
@@ -38,7 +38,7 @@ async def watched(*nodes: str, free_gib: int = 24) -> AsyncIterator[Scene]:
 
 async def explained(made: Scene, name: str, page: PageAsked | None = None) -> Explained:
     """The explanation of a pod that exists."""
-    found = await made.parts.explainer.explain("default", name, page or PageAsked())
+    found = await made.parts.doors.explainer.explain("default", name, page or PageAsked())
     assert found is not None
     return found
 
@@ -162,8 +162,8 @@ async def test_a_pod_that_is_being_bound() -> None:
     async with watched("n1") as made:
         made.show(made.pod("p", SMALL))
         assert made._pop() is not None
-        assert made.parts.attempts.attempt(made.queued("p")) is not None
-        made.parts.leads.clear()
+        assert made.parts.core.scheduler.schedule(made.queued("p")) is not None
+        made.parts.context.leads.clear()
         found = await explained(made, "p")
         assert (found.state, found.leads) == (PodState.BINDING, False)
         assert found.running is not None
@@ -196,7 +196,7 @@ async def test_pods_that_are_not_to_be_placed() -> None:
             assert (await explained(made, name)).state.value == name
         made.delete("ended")
         for name in ("ended", "nobody"):
-            assert await made.parts.explainer.explain("default", name, PageAsked()) is None
+            assert await made.parts.doors.explainer.explain("default", name, PageAsked()) is None
 
 
 async def test_a_foreign_pod_on_a_node_is_explained_as_running() -> None:
@@ -216,17 +216,17 @@ async def test_a_pod_of_a_later_life_is_found_by_its_name() -> None:
         new = pod_of("p", SMALL, version=9)
         new = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, uid="later"))
         made.show(old)
-        made.parts.pods.put(new)
-        made.parts.pods.remove(old)
+        made.parts.core.pods.put(new)
+        made.parts.core.pods.remove(old)
         assert (await explained(made, "p")).uid == "later"
-        assert made.parts.pods.get(PodUid("p")) is None
+        assert made.parts.core.pods.get(PodUid("p")) is None
 
 
 async def test_no_explanation_before_all_was_read() -> None:
     """Before pods and nodes were read, an unknown pod may exist, so the answer is: not now."""
     async with scene() as made:
         with pytest.raises(NotExplainedError, match="has just started"):
-            await made.parts.explainer.explain("default", "p", PageAsked())
+            await made.parts.doors.explainer.explain("default", "p", PageAsked())
 
 
 async def test_an_explanation_works_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

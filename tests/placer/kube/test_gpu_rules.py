@@ -158,7 +158,7 @@ async def test_each_container_gets_what_it_asks_for(
         assert all(one.get("memory_bytes") == declared[of] for of, own in grants.items() for one in own)
         assert start(pod) == case.start
         assert not case.absent & grants.keys()
-        found = world.parts.decider.candidates.find(NodeName("n1"))
+        found = world.parts.context.decider.candidates.find(NodeName("n1"))
         assert found is not None
         left = tuple((room.free_bytes // GIB, room.free_share_pct) for room in found.rooms.values())
         assert left == case.free
@@ -210,7 +210,7 @@ async def test_resizes_of_staged_pods_work_in_bytes(
         async def resize(size: str, share: str | None = None, container: str | None = None) -> None:
             name = ContainerName(container) if container else None
             asked = Resize(pod="p", namespace=namespace, gpu_memory=size, gpu_share=share, container=name)
-            await world.parts.resizer.resize(asked)
+            await world.parts.doors.resizer.resize(asked)
 
         await resize("20Gi", share="80")
         await resize("24Gi", container="warm")
@@ -251,7 +251,7 @@ async def test_a_forged_order_never_shrinks_a_booking(
         booking = world.ledger.booking(uid)
         assert booking is not None
         assert world.ledger.promise(booking, GpuUuid("GPU-n1-0")).declared_bytes == 18 * GIB
-        await world.parts.resizer.resize(
+        await world.parts.doors.resizer.resize(
             Resize(pod="p", namespace=namespace, gpu_memory="11Gi", container=ContainerName("main"))
         )
         assert start(await world.pod("p")) is None

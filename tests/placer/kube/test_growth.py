@@ -81,7 +81,7 @@ async def test_nothing_grows_with_the_number_of_pods_that_were(size: str, *, lea
         made.node("n1")
         made.report("n1", 24)
         if leads:
-            made.parts.leads.set()
+            made.parts.context.leads.set()
         await through(made, 0, size, leads=leads)
         before = collections_of(made.parts)
         await through(made, PODS, size, leads=leads)

@@ -57,6 +57,6 @@ async def test_a_forged_decision_takes_no_label_from_a_gpu(
         await create_pod(apiserver, namespace, pod_manifest("other", {MEMORY: "1Gi"}))
         await world.until_refused("other", "GPUs that pods with an exclusion label keep for themselves")
         asked = Resize(pod="owner", namespace=namespace, gpu_memory="2Gi", container=ContainerName("main"))
-        await world.parts.resizer.resize(asked)
+        await world.parts.doors.resizer.resize(asked)
         stored = json.loads((await world.pod("owner"))["metadata"]["annotations"][DECISION])
         assert stored["labels"] == {"exclusion": "e"}

@@ -21,9 +21,9 @@ async def label(world: World, value: str | None) -> None:
 
 def headroom(world: World) -> int:
     """Bytes that are free of promises on the node's GPU."""
-    found = world.parts.decider.candidates.find(N1)
+    found = world.parts.context.decider.candidates.find(N1)
     assert found is not None
-    return room_on(N1, found.node.gpus[0], world.parts.decider.ledger).free_bytes
+    return room_on(N1, found.node.gpus[0], world.parts.context.decider.ledger).free_bytes
 
 
 async def test_a_node_that_opted_out_takes_no_pod_and_keeps_its_own(

@@ -161,7 +161,7 @@ async def test_dedicated_nodes_need_no_reservation(here: Scene) -> None:
 
 async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Scene) -> None:
     """Pods there count on, and the GPU takes pods again once it is reserved again."""
-    here.parts.leads.set()
+    here.parts.context.leads.set()
     here.show(reservation("r", "n1", "GPU-n1-0"))
     here.show(here.pod("a", SMALL))
     await here.settle()
@@ -174,7 +174,7 @@ async def test_a_vanished_reservation_closes_its_gpu_to_new_pods_alone(here: Sce
     here.show(reservation("r2", "n1", "GPU-n1-0"))
     await here.settle_after_backoff()
     assert len(here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))) == 2
-    told = cast("Published", here.parts.bus).pool
+    told = cast("Published", here.parts.context.bus).pool
     assert [what for what, _ in told] == ["acquired", "lost", "acquired"]
     assert told[1][1].pods == ("a",)
 
@@ -184,7 +184,7 @@ async def test_a_pod_that_is_no_reservation_of_a_gpu_any_more_holds_it_no_more(
     here: Scene, change: dict[str, Any]
 ) -> None:
     """Also if the pod was changed by hand, lives on, and is deleted later."""
-    here.parts.leads.set()
+    here.parts.context.leads.set()
     held = reservation("r", "n1", "GPU-n1-0")
     here.show(held)
     here.show(msgspec.structs.replace(held, metadata=msgspec.structs.replace(held.metadata, **change)))
@@ -194,7 +194,7 @@ async def test_a_pod_that_is_no_reservation_of_a_gpu_any_more_holds_it_no_more(
     here.show(here.pod("b", SMALL))
     await here.settle_after_backoff()
     assert not here.ledger.on_gpu(NodeName("n1"), GpuUuid("GPU-n1-0"))
-    assert [what for what, _ in cast("Published", here.parts.bus).pool][:2] == ["acquired", "lost"]
+    assert [what for what, _ in cast("Published", here.parts.context.bus).pool][:2] == ["acquired", "lost"]
 
 
 async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
@@ -210,7 +210,7 @@ async def test_a_pinned_gpu_is_acquired(here: Scene) -> None:
 
 async def test_no_pod_ends_where_a_gpu_can_be_acquired(here: Scene) -> None:
     """Preemption waits for the new GPU."""
-    here.parts.leads.set()
+    here.parts.context.leads.set()
     here.parts.watches.on_budget(Synced())
     here.node("n2", {"plimsoll.dev/pool": "dedicated"})
     for name in ("low-1", "low-2"):
@@ -339,7 +339,7 @@ class Grants:
 async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
     """Not while a pod is booked, assumed pods included; over the version that was read alone; by the leader alone."""
     grants = Grants()
-    watch: PoolWatch = here.parts.pool
+    watch: PoolWatch = here.parts.controllers.pool
     watch.transport = cast("Transport", grants)
     here.show(reservation("r", "n1", "GPU-n1-0"))
     here.show(here.pod("a", SMALL))
@@ -356,7 +356,7 @@ async def test_a_release_is_granted_once_no_pod_is_there(here: Scene) -> None:
             await asyncio.sleep(0)
         assert not grants.bodies, "this placer does not lead"
         here.delete("unused")
-        here.parts.leads.set()
+        here.parts.context.leads.set()
         for _ in range(5):
             await asyncio.sleep(0)
         assert not grants.bodies, "a pod is there"

@@ -60,7 +60,9 @@ async def test_the_charts_rights_are_enough_and_needed(
                 await world.until_refused("large", "1 Insufficient plimsoll.dev/gpu-memory on one GPU")
                 await world.events("small", "Scheduled")
                 await world.events("large", "FailedScheduling")
-                await world.parts.resizer.resize(Resize(pod="small", namespace=namespace, gpu_memory="6Gi"))
+                await world.parts.doors.resizer.resize(
+                    Resize(pod="small", namespace=namespace, gpu_memory="6Gi")
+                )
                 urgent = pod_manifest("urgent", {MEMORY: "20Gi"})
                 urgent["spec"]["priorityClassName"] = "system-node-critical"
                 await create_pod(apiserver, "kube-system", urgent)

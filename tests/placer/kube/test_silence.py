@@ -29,7 +29,7 @@ async def test_silent_node_gets_no_pod_until_it_reports(
 ) -> None:
     """The refusal has a reason of its own, and the next report alone brings the pod to the node."""
     async with with_node(apiserver, valkey, namespace) as world:
-        reader = reader_of(world.parts.decider)
+        reader = reader_of(world.parts.context.decider)
         world.reports.set_silent(N1)
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "10Gi"}))
         await world.until_refused("p", REASON)

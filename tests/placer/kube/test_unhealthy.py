@@ -36,7 +36,7 @@ async def test_a_pod_waits_for_an_unhealthy_gpu_and_gets_it_when_it_is_healthy(
         await world.report(N1, 24, health=(HEALTH,))
         await create_pod(apiserver, namespace, pod_manifest("p", limits))
         await world.until_refused("p", "0/1 nodes are available: 1 node(s) had unhealthy GPUs (XID 79).")
-        [row] = (await read(reader_of(world.parts.decider))).nodes
+        [row] = (await read(reader_of(world.parts.context.decider))).nodes
         assert row.health == (HEALTH,)
         assert [gpu.free_bytes for gpu in row.gpus] == [0]
         await world.report(N1, 24)

@@ -119,5 +119,5 @@ async def test_the_decision_shows_its_wishes() -> None:
 def test_wishes_change_no_demand() -> None:
     """A preferred term is read as the API writes it, and an affinity without any is empty."""
     assert Pod().spec.affinity is None
-    assert len(pod("p", affinity=wish("name", "a")).wishes) == 2
-    assert len(pod("p", affinity={"nodeAffinity": {}}).wishes) == 1
+    assert len(pod("p", affinity=wish("name", "a")).scores) == 2
+    assert len(pod("p", affinity={"nodeAffinity": {}}).scores) == 1

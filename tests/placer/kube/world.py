@@ -18,12 +18,12 @@ from placer.core.policies import POLICIES
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.kube.evictions import EvictionRules
+from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
-from placer.kube.parts import KubeParts
+from placer.kube.parts import KubeContext, KubeParts
 from placer.metrics import Metrics
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.cache.comparer import CacheComparer
-from placer.scheduler.frontend import KubeFrontEnd
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.events import Gpu, Placement, PoolChange, Task
@@ -159,7 +159,7 @@ class World:
     async def until_bound(self, name: str) -> Object:
         """Wait until the pod has a node, also in the placer's watch if the placer bound it, and return it."""
         pod = await self.until(name, lambda pod: bool(pod["spec"].get("nodeName")))
-        await until_true(lambda: not self.parts.cache.is_assumed(PodUid(pod["metadata"]["uid"])))
+        await until_true(lambda: not self.parts.core.profile.cache.is_assumed(PodUid(pod["metadata"]["uid"])))
         return pod
 
     async def until_refused(self, name: str, text: str) -> Object:
@@ -196,7 +196,7 @@ def gpu_of(pod: Object) -> tuple[str, str]:
 
 async def until_in_step(transport: Transport, parts: KubeParts) -> None:
     """Wait until the ledger counts each pod as its decision on the API server says: no test leaves a drift."""
-    decider, cluster = parts.decider, parts.cache
+    decider, cluster = parts.context.decider, parts.core.profile.cache
     drift = CacheComparer(transport, cluster, decider.ledger, decider.metrics, every_s=1)
 
     async def is_in_step() -> bool:
@@ -247,19 +247,21 @@ async def scheduler(
     try:
         async with connect(kubeconfig or api.kubeconfig()) as client:
             parts = KubeParts(
-                transport=wrap(client),
-                decider=decider,
-                bus=published,
-                options=KubeOptions(
-                    POLICIES["headroom"],
-                    binds_at_once=binds_at_once,
-                    drift_s=drift_s,
-                    volumes_s=volumes_s,
-                    evictions=evictions,
-                    relocation=relocation,
-                    namespace=namespace,
-                    places_unheld=places_unheld,
-                ),
+                KubeContext(
+                    transport=wrap(client),
+                    decider=decider,
+                    bus=published,
+                    options=KubeOptions(
+                        POLICIES["headroom"],
+                        binds_at_once=binds_at_once,
+                        drift_s=drift_s,
+                        volumes_s=volumes_s,
+                        evictions=evictions,
+                        relocation=relocation,
+                        namespace=namespace,
+                        places_unheld=places_unheld,
+                    ),
+                )
             )
             writer = ListWriter(scores, decider, CHECK_S)
             async with (

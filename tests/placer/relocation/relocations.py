@@ -80,7 +80,7 @@ async def plan(playing: Board) -> None:
 
 def relocating_of(playing: Board) -> Relocating:
     """The part under test."""
-    return playing.parts.relocating
+    return playing.parts.controllers.relocating
 
 
 def node_of(playing: Board, name: str) -> str | None:

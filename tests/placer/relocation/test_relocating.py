@@ -48,7 +48,7 @@ async def test_both_pods_end_with_a_place() -> None:
         playing.scene.delete("m1")
         await playing.scene.settle_after_backoff()
         assert node_of(playing, "wide") == "n1"
-        (moved,) = playing.parts.bus.moved  # type: ignore[attr-defined]
+        (moved,) = playing.parts.context.bus.moved  # type: ignore[attr-defined]
         assert (moved.name, moved.node, moved.to) == ("m1", "n1", "n2")
 
 
@@ -258,7 +258,7 @@ async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
             playing.scene.show(mover(f"on-{node}", f"GPU-{node}-0", 50))
         await plan(playing)
         (evicted,) = playing.evicted
-        (moved,) = playing.parts.bus.moved  # type: ignore[attr-defined]
+        (moved,) = playing.parts.context.bus.moved  # type: ignore[attr-defined]
         assert moved.reason == "moved to free a whole GPU"
         playing.scene.show(replacement("came", 50))
         await playing.settle()

@@ -29,13 +29,13 @@ from tests.placer.relocation.relocations import (
 
 async def settle_stuck(playing: Board) -> None:
     """The placer looks once for pods that do not end."""
-    playing.parts.stuck.look()
+    playing.parts.controllers.stuck.look()
     await playing.settle()
 
 
 def news_of(playing: Board, name: str) -> list[_Pending]:
     """The news of a pod that would be written."""
-    return list(playing.parts.recorder._waiting.get(PodUid(name), ()))
+    return list(playing.parts.core.results.recorder._waiting.get(PodUid(name), ()))
 
 
 async def test_a_moved_pod_that_never_ends_is_awaited_for_a_time_only() -> None:
@@ -147,7 +147,7 @@ async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey:
         halves(playing)
         playing.scene.delete("m1")
         playing.scene.delete("stone")
-        made = rfc3339(playing.parts.clock())
+        made = rfc3339(playing.parts.context.clock())
         owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
         playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
         await relocating_of(playing).restore()

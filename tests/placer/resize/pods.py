@@ -55,7 +55,7 @@ async def resize(
     asked = Resize(
         pod=name, namespace=world.namespace, gpu_memory=size, gpu_share=share, gpu_share_limit=limit
     )
-    return await world.parts.resizer.resize(asked)
+    return await world.parts.doors.resizer.resize(asked)
 
 
 async def written(world: World, name: str) -> Counted:

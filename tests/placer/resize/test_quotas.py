@@ -140,7 +140,7 @@ async def test_the_event_says_who_resized_the_pod_from_what_to_what(
 ) -> None:
     """The author of the ticket stands in the event by the name that the API server knows."""
     async with one_gpu(apiserver, valkey, namespace) as world:
-        world.parts.tickets.confirmations = Brokers()
+        world.parts.doors.tickets.confirmations = Brokers()
         await placed(world, "p", "4Gi", 30)
         asked = Resize(pod="p", namespace=namespace, gpu_memory="6Gi", gpu_share="40")
         await resize_pod(asked, Cluster(str(apiserver.kubeconfig())), 60.0)

@@ -80,7 +80,7 @@ async def test_a_ticket_is_carried_out_and_answered(
 ) -> None:
     """The command succeeds once the change is confirmed; a refusal reaches it with its reason."""
     async with one_gpu(apiserver, valkey, namespace) as world:
-        brokers = world.parts.tickets.confirmations = Brokers()
+        brokers = world.parts.doors.tickets.confirmations = Brokers()
         await placed(world, "p", "4Gi", 30)
         request = Resize(pod="p", namespace=namespace, gpu_memory="6Gi", gpu_share="40")
         confirmed = await resize_pod(request, cluster(world), PATIENCE_S)
@@ -123,7 +123,7 @@ async def test_a_damaged_ticket_is_refused(
 ) -> None:
     """The refusal names the annotation and the remedy, and the next ticket is carried out."""
     async with one_gpu(apiserver, valkey, namespace) as world:
-        world.parts.tickets.confirmations = Brokers()
+        world.parts.doors.tickets.confirmations = Brokers()
         await placed(world, "p")
         await ticketed(world, "p", text)
         answer = await answered(world, "p", text)
@@ -138,7 +138,7 @@ async def test_the_next_placer_carries_out_what_is_not_answered(
 ) -> None:
     """A ticket that came while no placer led, or was not confirmed yet, is answered by the next; no other is."""
     async with one_gpu(apiserver, valkey, namespace) as world:
-        brokers = world.parts.tickets.confirmations = Brokers()
+        brokers = world.parts.doors.tickets.confirmations = Brokers()
         for name in ("done", "begun", "new"):
             await placed(world, name, "4Gi")
         texts = {name: ticket(gpu_memory="5Gi") for name in ("done", "begun", "new")}
@@ -151,7 +151,7 @@ async def test_the_next_placer_carries_out_what_is_not_answered(
     await apiserver.must("PATCH", path("new"), ticketing(texts["new"]))
     before = (await apiserver.get(path("done")))["metadata"]["resourceVersion"]
     async with scheduler(apiserver, valkey, namespace) as world:
-        world.parts.tickets.confirmations = Brokers()
+        world.parts.doors.tickets.confirmations = Brokers()
         await world.report("n1", 24)
         for name in ("begun", "new"):
             assert (await answered(world, name, texts[name]))["type"] == "resizing"
@@ -206,7 +206,7 @@ async def test_a_ticket_that_was_taken_back_is_not_carried_out(
         await placed(world, "p", "4Gi")
         request = Resize(pod="p", namespace=namespace, gpu_memory="6Gi")
         with pytest.raises(InputError, match="no longer has this ticket"):
-            await world.parts.resizer.resize(request, ticket(gpu_memory="6Gi"))
+            await world.parts.doors.resizer.resize(request, ticket(gpu_memory="6Gi"))
         assert (await written(world, "p")).line_gib == 4
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET
 
+from placer.core.label_selector import ParsedSelector, parse_selector
 from placer.scheduler.pods.assigned_pods import AssignedPod
-from placer.scheduler.topology.selectors import LabelRule, label_rule
 from plimsoll.kube.models import DisruptionBudget, LabelSelector, Pod
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
 from plimsoll.part.log import get_logger
@@ -22,7 +22,7 @@ from plimsoll.part.log import get_logger
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    selector: LabelRule
+    selector: ParsedSelector
     allowed: int
     disrupted: frozenset[str]
 
@@ -87,7 +87,7 @@ class Budgets:
         """The budgets that select a pod."""
         labels = pod.metadata.labels or {}
         for name, budget in self._budgets.get(pod.metadata.namespace, {}).items():
-            if budget.selector.selects(labels):
+            if budget.selector.matches(labels):
                 yield name, budget
 
     def _violates(self, one: AssignedPod, left: dict[tuple[str, str], int]) -> bool:
@@ -119,7 +119,7 @@ class Budgets:
             return
         disrupted = frozenset(status.disruptedPods or ())
         self._budgets[meta.namespace][meta.name] = _Budget(
-            label_rule(selector, unknown=True), status.disruptionsAllowed, disrupted
+            parse_selector(selector, unknown=True), status.disruptionsAllowed, disrupted
         )
 
     def _drop(self, budget: DisruptionBudget) -> None:

@@ -13,7 +13,6 @@ from typing import Final, NoReturn
 from prometheus_client import Counter
 
 from placer.core.plan import Plan
-from placer.scheduler.choice import NodeChoice
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.plugins.default_preemption.orders import PreemptionOrders
@@ -22,6 +21,7 @@ from placer.scheduler.pods.needs import needs_of
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queue import Queue
+from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
@@ -38,7 +38,7 @@ class Nominating:
 
     Attributes:
         queue: the pods without a node.
-        choice: judges nodes.
+        scheduling: judges nodes.
         orders: carries preemptions out, and takes nominations back.
         leads: set while this placer decides.
         understand: reads a pod's demand; raises `InputError`.
@@ -47,7 +47,7 @@ class Nominating:
     """
 
     queue: Queue
-    choice: NodeChoice
+    scheduling: PodScheduling
     orders: PreemptionOrders
     leads: asyncio.Event
     understand: Callable[[Pod], PodInfo]
@@ -61,9 +61,9 @@ class Nominating:
 
     def __post_init__(self) -> None:
         self.orders.on_end = self.give_up
-        self.choice.cache.on_filled(self._note_filled)
-        self.choice.decider.reports.on_change(self._note_filled)
-        self.choice.decider.ledger.on_change(lambda node, _: self._note_filled(node))  # a resize too
+        self.scheduling.cache.on_filled(self._note_filled)
+        self.scheduling.decider.reports.on_change(self._note_filled)
+        self.scheduling.decider.ledger.on_change(lambda node, _: self._note_filled(node))  # a resize too
 
     def observe(self, pod: Pod) -> None:
         """Take a pod without a node as the watch shows it, for the nomination in its status."""
@@ -77,7 +77,7 @@ class Nominating:
     def _take_over(self, pod: Pod) -> None:
         """Hold the room that a pod's status names."""
         uid, node = PodUid(pod.metadata.uid), NodeName(pod.status.nominatedNodeName or "")
-        nominator = self.choice.cache.nominator
+        nominator = self.scheduling.cache.nominator
         known = nominator.find(uid)
         if not node or pod.metadata.deletionTimestamp:
             self.drop(uid, "given_up" if not node else "gone")
@@ -100,7 +100,7 @@ class Nominating:
         now, and they are held before a decision can take them.
         """
         if self.leads.is_set():
-            for own in self.choice.cache.nominator.on(node):
+            for own in self.scheduling.cache.nominator.on(node):
                 if not own.is_ours and own.booking is None:
                     self._hold_gpus(own, self._plan_later(own))
 
@@ -112,13 +112,13 @@ class Nominating:
 
     def placed(self, uid: PodUid, node: NodeName) -> None:
         """Do not hold nominated room for a pod that already has its place on this node."""
-        own = self.choice.cache.nominator.find(uid)
+        own = self.scheduling.cache.nominator.find(uid)
         if own is not None:
             self.drop(uid, "placed" if own.node == node else "elsewhere")
 
     def check_all(self) -> None:
         """Check all nominations; a leader does so before its first decision, because others may have made them."""
-        for node in self.choice.cache.nominator.nodes():
+        for node in self.scheduling.cache.nominator.nodes():
             self.check(node)
 
     def still_end(self, own: Nomination) -> bool:
@@ -126,7 +126,7 @@ class Nominating:
         if self._ending(own):
             self._freed.pop(own.uid, None)
             return True
-        found = self.choice.decider.candidates.find(own.node)
+        found = self.scheduling.decider.candidates.find(own.node)
         reported = found.node.gpus if found is not None else ()
         if not any(uid in gpu.measured_bytes for gpu in reported for uid in own.victims):
             return False
@@ -136,7 +136,7 @@ class Nominating:
         """The pods that still end on a nominated node, so that the nominated pod gets their room."""
         return [
             one
-            for one in self.choice.cache.assigned.on(own.node)
+            for one in self.scheduling.cache.assigned.on(own.node)
             if one.uid not in self.stuck
             and (
                 one.uid in own.victims
@@ -149,7 +149,7 @@ class Nominating:
         """Hold room for a waiting pod that is nominated here; its status, as the watch shows it, is late."""
         self._written.add(nomination.uid)
         self._freed.pop(nomination.uid, None)
-        self.choice.cache.nominator.put(nomination)
+        self.scheduling.cache.nominator.put(nomination)
 
     def retry(self, uid: PodUid) -> None:
         """Try a waiting pod again; one that does not wait any more is no error."""
@@ -167,7 +167,7 @@ class Nominating:
 
     def drop(self, uid: PodUid, outcome: str) -> Nomination | None:
         """Hold no room for a pod any more; returns its nomination, or None."""
-        ended = self.choice.cache.nominator.drop(uid)
+        ended = self.scheduling.cache.nominator.drop(uid)
         if ended is not None and ended.is_ours and self.leads.is_set():
             self.outcomes.labels(outcome).inc()
         return ended
@@ -178,7 +178,7 @@ class Nominating:
         self.retry(uid)
 
     def _note_filled(self, node: NodeName) -> None:
-        if self.choice.cache.nominator.are_on(node):
+        if self.scheduling.cache.nominator.are_on(node):
             self._filled.add(node)
             self._some_filled.set()
 
@@ -196,8 +196,8 @@ class Nominating:
 
     def check(self, node: NodeName) -> None:
         """End the nominations for a node that have no room, even once all pods that end there are gone."""
-        for own in self.choice.cache.nominator.on(node):
-            if node not in self.choice.cache.nodes:
+        for own in self.scheduling.cache.nominator.on(node):
+            if node not in self.scheduling.cache.nodes:
                 self.give_up(own.uid)
                 continue
             plan = self._plan_later(own)
@@ -207,7 +207,7 @@ class Nominating:
 
     def _hold_gpus(self, own: Nomination, plan: Plan | None) -> None:
         if plan is not None and plan.booking.grants:
-            self.choice.cache.nominator.hold_gpus(own, plan.booking)
+            self.scheduling.cache.nominator.hold_gpus(own, plan.booking)
 
     def _plan_later(self, own: Nomination) -> Plan | None:
         """The place of a nominated pod once the pods that end there are gone; on its GPU as before, if possible."""
@@ -222,7 +222,7 @@ class Nominating:
         gpus = {grant.gpu for grant in own.booking.grants} if own.booking is not None else set()
         only: tuple[GpuUuid | None, ...] = (*gpus, None) if len(gpus) == 1 else (None,)
         for gpu in only:
-            dry_run = NodeDryRun(self.choice.decider, self.choice.profile, info, own.node, gpu)
+            dry_run = NodeDryRun(self.scheduling.decider, self.scheduling.profile, info, own.node, gpu)
             for one in self._ending(own):
                 dry_run.remove(one)
             for uid in own.victims - self.stuck:

@@ -55,14 +55,14 @@ class Preempting:
     _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
 
     async def refuse(self, info: PodInfo) -> Explanation | None:
-        """Explain a refusal, as `NodeChoice.explain` does, after trying preemption.
+        """Explain a refusal, as `PodScheduling.explain` does, after trying preemption.
 
         If victims are found, the pod is nominated when this returns, and they are deleted meanwhile. No other task
         has run between the explanation and the return.
         """
         explained: Explanation | None = None
         for _ in range(ROUNDS):
-            explained = await self.search.choice.explain(info)
+            explained = await self.search.scheduling.explain(info)
             # A GPU that joins the pool will have the room, so no pod has to end.
             if explained is None or not self._may_matter(info) or Reason.ACQUIRING.value in explained.reasons:
                 return explained
@@ -70,7 +70,9 @@ class Preempting:
             if why_not is not None:
                 return _with(explained, why_not)
             found = await self.search.search(info)
-            explained = await self.search.choice.explain(info)  # for the nodes that changed during the search
+            explained = await self.search.scheduling.explain(
+                info
+            )  # for the nodes that changed during the search
             if explained is None or not self._still_waits(info):
                 return explained
             if isinstance(found, NoVictims):
@@ -93,21 +95,21 @@ class Preempting:
 
     async def explain(self, info: PodInfo) -> Explanation | None:
         """Explain a refusal as `refuse` would, but end no pod: None also if victims could make room."""
-        explained = await self.search.choice.explain(info)
+        explained = await self.search.scheduling.explain(info)
         if explained is None or not self._may_matter(info):
             return explained
         why_not = self._ineligible(info)
         if why_not is not None:
             return _with(explained, why_not)
         found = await self.search.search(info)
-        explained = await self.search.choice.explain(info)
+        explained = await self.search.scheduling.explain(info)
         if explained is None or isinstance(found, Victims):
             return None
         return _with(explained, found.text, found.reasons)
 
     def may_preempt(self, info: PodInfo, node: NodeName) -> bool:
         """Whether an unschedulable pod may preempt now, and a node has pods of lower priority."""
-        lower = self.search.choice.cache.assigned.below(priority_of(info.pod), node)
+        lower = self.search.scheduling.cache.assigned.below(priority_of(info.pod), node)
         return bool(lower) and self._ineligible(info) is None
 
     async def left_by_victims(self, info: PodInfo, node: NodeName) -> tuple[str, ...] | None:
@@ -138,7 +140,7 @@ class Preempting:
 
     def _may_matter(self, info: PodInfo) -> bool:
         """Whether any pod of lower priority has a node, or the pod was nominated."""
-        cache = self.search.choice.cache
+        cache = self.search.scheduling.cache
         is_nominated = cache.nominator.find(info.request.pod) is not None
         return is_nominated or cache.assigned.has_below(priority_of(info.pod))
 
@@ -155,16 +157,16 @@ class Preempting:
             return BUDGETS_UNREAD
         if self.nominating.orders.is_under_way(uid):
             return UNDER_WAY
-        own = self.search.choice.cache.nominator.find(uid)
-        if own is None or not self.search.choice.profile.framework.is_resolvable(
-            self.search.choice.reasons_against(info, own.node)
+        own = self.search.scheduling.cache.nominator.find(uid)
+        if own is None or not self.search.scheduling.profile.framework.is_resolvable(
+            self.search.scheduling.reasons_against(info, own.node)
         ):
             return None
         return TERMINATING if self.nominating.still_end(own) else None
 
     def _nominate(self, info: PodInfo, victims: Victims) -> str:
         """Hold the room of the victims, and have them deleted; returns the text for people."""
-        uid, node, nominator = info.request.pod, victims.node, self.search.choice.cache.nominator
+        uid, node, nominator = info.request.pod, victims.node, self.search.scheduling.cache.nominator
         for other in nominator.on(node):
             if other.is_ours and other.uid != uid and other.priority < priority_of(info.pod):
                 self.nominating.give_up(other.uid)  # as kube-scheduler does: it may find another place sooner

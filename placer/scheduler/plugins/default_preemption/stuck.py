@@ -50,7 +50,7 @@ class StuckPods:
 
     def look(self) -> None:
         """Look once at the pods on the nodes of nominations."""
-        cache, stuck = self.nominating.choice.cache, self.nominating.stuck
+        cache, stuck = self.nominating.scheduling.cache, self.nominating.stuck
         due_s = self.clock().timestamp() - self.after_s
         stuck.intersection_update([uid for uid in stuck if cache.assigned.find(uid) is not None])
         for node in cache.nominator.nodes():
@@ -65,7 +65,7 @@ class StuckPods:
 
     def _give_up(self, node: NodeName, pods: list[Pod]) -> None:
         """End the nominations for a node that need the room of pods which do not end."""
-        nominator = self.nominating.choice.cache.nominator
+        nominator = self.nominating.scheduling.cache.nominator
         before = nominator.on(node)
         self.nominating.check(node)
         for own in before:

@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 
 from placer.core.plan import Plan
 from placer.core.reasons import summary_of
-from placer.scheduler.choice import KINDS, NodeChoice
 from placer.scheduler.dry_run import NodeDryRun
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.default_preemption.victims import Steps, Victims, cheapest, victims_among
 from placer.scheduler.plugins.node_resources_fit import is_too_small
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.schedule_pod import KINDS, PodScheduling
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 T = TypeVar("T")
@@ -74,12 +74,12 @@ class VictimSearch:
     """Finds victims.
 
     Attributes:
-        choice: judges nodes.
+        scheduling: judges nodes.
         budgets: the disruption budgets.
         spared: gives the pods that are no victims now, although their priority is lower.
     """
 
-    choice: NodeChoice
+    scheduling: PodScheduling
     budgets: Budgets
     spared: Callable[[], frozenset[PodUid]]
     _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
@@ -92,7 +92,7 @@ class VictimSearch:
         """
         found: list[Victims] = []
         tried: dict[NodeName, tuple[str, ...]] = {}
-        cache = self.choice.cache
+        cache = self.scheduling.cache
         own = cache.nominator.find(info.request.pod)
         known = self._known(info)
         for node in tuple(cache.assigned.nodes_below(priority_of(info.pod))):
@@ -105,7 +105,7 @@ class VictimSearch:
                 is_of_state = self._known(info) is known  # rules about pods may have changed meanwhile
                 if is_shared and is_of_state and (isinstance(result, Victims) or PASSING.isdisjoint(result)):
                     known.nodes[node] = result
-                await self.choice.pause()  # other tasks run between two nodes
+                await self.scheduling.pause()  # other tasks run between two nodes
                 known = self._known(info)
             if isinstance(result, Victims):
                 found.append(result)
@@ -163,13 +163,13 @@ class VictimSearch:
         None if their node has changed since, or if they do not help by now. The cost is that of one plan, and of
         taking each victim away.
         """
-        node, assigned = found.node, self.choice.cache.assigned
+        node, assigned = found.node, self.scheduling.cache.assigned
         if found.mark != self._mark(node):
             return None
         pods = tuple(one for victim in found.pods if (one := assigned.find(victim.uid)) is not None)
         gpus = {grant.gpu for grant in found.plan.booking.grants}
         only = next(iter(gpus)) if self._single_gpus(info, node) else None
-        dry_run = NodeDryRun(self.choice.decider, self.choice.profile, info, node, only)
+        dry_run = NodeDryRun(self.scheduling.decider, self.scheduling.profile, info, node, only)
         for one in pods:
             dry_run.remove(one)
         plan = dry_run.plan()
@@ -177,16 +177,16 @@ class VictimSearch:
 
     def _mark(self, node: NodeName) -> Hashable:
         """Equal at two times if the node, its pods and the budgets have not changed in between."""
-        candidates, cache = self.choice.decider.candidates, self.choice.cache
+        candidates, cache = self.scheduling.decider.candidates, self.scheduling.cache
         candidates.refresh()
         spared = self.spared().intersection(one.uid for one in cache.assigned.on(node))
         return cache.changes.last(node), candidates.changes.last(node), self.budgets.serial, spared
 
     def _steps(self, info: PodInfo, node: NodeName) -> Steps[Victims | tuple[str, ...]]:
         """The result of `on_node` for a node that does not change between two steps."""
-        cache = self.choice.cache
-        known, reasons = cache.node(node), self.choice.reasons_against(info, node)
-        is_resolvable = self.choice.profile.framework.is_resolvable
+        cache = self.scheduling.cache
+        known, reasons = cache.node(node), self.scheduling.reasons_against(info, node)
+        is_resolvable = self.scheduling.profile.framework.is_resolvable
         if known is None or not is_resolvable(reasons) or is_too_small(info.needs, known, reasons):
             return (NOT_HELPFUL,)
         spared = self.spared()
@@ -206,7 +206,7 @@ class VictimSearch:
         """The cheapest victims among some pods of a node; `reasons` are those against the node now."""
         if not lower:
             return reasons
-        empty = NodeDryRun(self.choice.decider, self.choice.profile, info, node)
+        empty = NodeDryRun(self.scheduling.decider, self.scheduling.profile, info, node)
         for one in lower:
             empty.remove(one)
             yield
@@ -232,19 +232,19 @@ class VictimSearch:
         containers = info.request.demand.containers
         if len(containers) != 1 or containers[0].gpus != 1:
             return ()
-        found = self.choice.decider.candidates.find(node)
+        found = self.scheduling.decider.candidates.find(node)
         return tuple(gpu.uuid for gpu in found.node.gpus) if found is not None else ()
 
     async def _text(self, info: PodInfo, tried: dict[NodeName, tuple[str, ...]]) -> str:
-        cache, counts = self.choice.cache, Counter[str]()
+        cache, counts = self.scheduling.cache, Counter[str]()
         total = len(cache.nodes)
         if total <= FEW_NODES:
             tried = {node: tried.get(node) or await self._reasons(info, node) for node in tuple(cache.nodes)}
         for reasons in tried.values():
             counts.update(reasons)
-        alike = self.choice.counts(info).items()
+        alike = self.scheduling.counts(info).items()
         open_nodes = sum(
-            nodes for reasons, nodes in alike if self.choice.profile.framework.is_resolvable(reasons)
+            nodes for reasons, nodes in alike if self.scheduling.profile.framework.is_resolvable(reasons)
         )
         open_tried = sum(1 for reasons in tried.values() if reasons != (NOT_HELPFUL,))
         others = total - len(tried)
@@ -258,12 +258,12 @@ class VictimSearch:
 
     def _known(self, info: PodInfo) -> _Tried:
         """The nodes that were tried for this kind and have not changed since."""
-        _, fits, rooms = self.choice.state(info)
+        _, fits, rooms = self.scheduling.state(info)
         key = self._state(info), self.budgets.serial, self.spared()
         known = self._tried.pop(key, None) or _Tried(fits, rooms)
         for changes, serial in (
-            (self.choice.cache.changes, known.fits),
-            (self.choice.decider.candidates.changes, known.rooms),
+            (self.scheduling.cache.changes, known.fits),
+            (self.scheduling.decider.candidates.changes, known.rooms),
         ):
             if not changes.reaches_back_to(serial):
                 known.nodes.clear()
@@ -277,6 +277,6 @@ class VictimSearch:
 
     def _state(self, info: PodInfo) -> Hashable:
         """The kind of a pod, and the state of all rules about pods that it has to heed."""
-        kind, _, _ = self.choice.state(info)
+        kind, _, _ = self.scheduling.state(info)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.choice.profile.pod_rules.closed_to(info.pod).counts
+        return kind, self.scheduling.profile.topology.terms_against(info.pod).counts

@@ -1,12 +1,9 @@
-"""Persistent volumes: the nodes that a pod's claims allow, and the binding of claims before that of the pod.
+"""Persistent volumes: the store that VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone read.
 
-Here: the storage objects as the watches show them (`storage`, `watches`), the reading of a pod's claims (`ask`), a
-file for each rule about nodes (`matching`, `provisioning`, `zones`, `limits`; disks are in `users`), the volumes
-that a node offers (`offers`), the answers per node (`index`), the volumes that a placed pod reserves (`reservation`),
-and the writes that bind claims and the wait for their end (`binder`). Not here: the choice of a node, and the pods
-that wait for a claim (`placer.scheduler.plugins.volumes.waiting`).
+Here: the storage objects as decisions read them (`objects`), what is assumed of them (`assume_cache`), the volumes
+that no claim has (`free_volumes`), all objects (`store`) and the watches that fill it (`watches`), and the plugins in
+kube-scheduler's order (`plugins`).
 
-What always holds: order, arithmetic and texts are those of kube-scheduler 1.36, plugins `volumerestrictions`,
-`nodevolumelimits`, `volumebinding` and `volumezone`. Volumes that Kubernetes moved from its own tree to CSI drivers
-are refused by name.
+What always holds: order, arithmetic and texts of the plugins are those of kube-scheduler 1.36. Volumes that
+Kubernetes moved from its own tree to CSI drivers are refused by name.
 """

@@ -146,7 +146,7 @@ async def _accepted(ground: Ground, question: Object) -> frozenset[str]:
         wanted = understood(decode_pod(json.dumps(stored)), POLICY)
     except InputError:
         return frozenset()
-    choice, nodes = ground.parts.choice, ground.parts.cache.nodes
+    choice, nodes = ground.parts.core.scheduling, ground.parts.core.profile.cache.nodes
     return frozenset(
         node for node in nodes if node != CANARY and not choice.obstacles(wanted, NodeName(node))
     )

@@ -18,10 +18,10 @@ from placer.core.ledger import Ledger
 from placer.core.policies import POLICIES, Policy
 from placer.decide import Decider
 from placer.intake.reports import ReportView
+from placer.kube.frontend import KubeFrontEnd
 from placer.kube.options import KubeOptions
-from placer.kube.parts import KubeParts
+from placer.kube.parts import KubeContext, KubeParts
 from placer.metrics import Metrics
-from placer.scheduler.frontend import KubeFrontEnd
 from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from tests.placer.kube.differential import domains_volumes
@@ -187,12 +187,12 @@ async def ground(api: ApiServer, folder: Path) -> AsyncIterator[Ground]:
     loaded = asyncio.Event()
     loaded.set()
     async with oracle(api.kubeconfig(), folder) as asked, connect(api.kubeconfig()) as client:
-        parts = KubeParts(client, decider, Published(), KubeOptions(POLICY, places_unheld=True))
+        parts = KubeParts(KubeContext(client, decider, Published(), KubeOptions(POLICY, places_unheld=True)))
         made = Ground(api, asked, parts)
         async with running(KubeFrontEnd(parts, loaded).run(), "the placer of the differential test"):
             try:
                 await made.make_shared()
-                await soon(parts.leads.is_set)
+                await soon(parts.context.leads.is_set)
                 yield made
             finally:
                 await made.clear()

@@ -376,6 +376,6 @@ async def _refusals(world: World) -> list[str]:
 
 def _shows(world: World, stored: Object) -> bool:
     """Whether the watch has shown this version of a pod that waits."""
-    waiting = world.parts.queue.get(PodUid(stored["metadata"]["uid"]))
+    waiting = world.parts.core.queue.get(PodUid(stored["metadata"]["uid"]))
     assert waiting is not None
     return bool(waiting.pod.metadata.resourceVersion == stored["metadata"]["resourceVersion"])

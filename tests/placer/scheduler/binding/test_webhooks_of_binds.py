@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-from placer.scheduler.binding.committer import SLOW_AT_MOST
+from placer.scheduler.binding.cycle import SLOW_AT_MOST
 from plimsoll.kube.transport import Body
 from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.lossy import LossyBinds
@@ -98,7 +98,7 @@ async def test_hung_binds_of_one_namespace_leave_places_to_others(
         await world.report("n1", 24)
         for number in range(SLOW_AT_MOST):
             await create_pod(apiserver, namespace, pod_manifest(f"p{number}", {MEMORY: "1Gi"}))
-        await until_true(lambda: world.parts.committer.is_held_up(namespace))
+        await until_true(lambda: world.parts.core.scheduler.binding.is_held_up(namespace))
         for number in range(SLOW_AT_MOST, 2 * at_once):
             await create_pod(apiserver, namespace, pod_manifest(f"p{number}", {MEMORY: "1Gi"}))
         await create_pod(apiserver, other, pod_manifest("p", {MEMORY: "1Gi"}))

@@ -27,13 +27,13 @@ GPUS = "plimsoll.dev/gpu"
 
 async def doubts(world: World) -> tuple[DoubtRow, ...]:
     """The pods in doubt, as `/v1/state` shows them."""
-    return (await read(reader_of(world.parts.decider))).doubts
+    return (await read(reader_of(world.parts.context.decider))).doubts
 
 
 async def drift(api: ApiServer, world: World) -> tuple[float, float]:
     """Compare the ledger with the API server now; the bytes and pods of the metrics."""
     async with connect(api.kubeconfig()) as transport:
-        cluster = world.parts.cache
+        cluster = world.parts.core.profile.cache
         await CacheComparer(transport, cluster, world.ledger, world.metrics, every_s=1).compare()
     return drifted(world)
 
@@ -87,7 +87,7 @@ async def test_a_placer_without_the_lease_blames_nobody_for_a_decision(
         await create_pod(apiserver, namespace, pod_manifest("p", {MEMORY: "1Gi"}))
         await world.until_bound("p")
         async with connect(apiserver.kubeconfig()) as transport:
-            world.parts.lease = Lease(transport, namespace, "never-held", "me")
+            world.parts.context.lease = Lease(transport, namespace, "never-held", "me")
             with capture_logs() as logs:
                 changed = {"plimsoll.dev/decision": decision_text("GPU-n1-1", 1)}
                 path = f"/api/v1/namespaces/{namespace}/pods/p"
@@ -206,7 +206,7 @@ async def test_a_busy_cluster_has_no_drift(
             if index % 4 == 3:
                 await world.until_bound("p0")
                 size = Resize(pod="p0", namespace=namespace, gpu_memory=f"{index}Gi")
-                await asyncio.gather(world.parts.resizer.resize(size), drift(apiserver, world))
+                await asyncio.gather(world.parts.doors.resizer.resize(size), drift(apiserver, world))
                 assert drifted(world) == (0, 0)
         await asyncio.gather(*(world.until_bound(f"p{index}") for index in range(12) if index % 3 != 1))
         assert await drift(apiserver, world) == (0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from placer import decide
 from placer.core.resize.change import change_of
-from placer.scheduler import choice
+from placer.scheduler import schedule_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.reflector import Modified
 from plimsoll.locality import NO_LABELS
@@ -421,7 +421,7 @@ async def test_pod_that_may_have_a_place_does_not_wait_for_the_reasons_of_hopele
 ) -> None:
     """A pod that better nodes refuse is placed before the refusals of twenty pods for which no GPU has the room."""
     monkeypatch.setattr(decide, "MOST_UNFIT", 2)
-    monkeypatch.setattr(choice, "FEW_NODES", 2)
+    monkeypatch.setattr(schedule_pod, "FEW_NODES", 2)
     async with scene() as found:
         found.node("n0")
         found.report("n0", 10)

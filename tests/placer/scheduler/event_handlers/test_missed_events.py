@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from placer import decide
 from placer.core.resize.change import change_of
-from placer.scheduler import choice
+from placer.scheduler import schedule_pod
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.placer_api.rpc import Resize
@@ -120,8 +120,8 @@ async def test_no_pod_that_has_a_place_stays_unschedulable(
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decide, "MOST_UNFIT", 1)
-        patch.setattr(choice, "FEW_NODES", 1)
-        patch.setattr(choice, "SLICE", 1)
+        patch.setattr(schedule_pod, "FEW_NODES", 1)
+        patch.setattr(schedule_pod, "SLICE", 1)
         await play(steps)
 
 

@@ -26,7 +26,7 @@ async def until_unschedulable(world: World, pods: int) -> None:
     """Wait until this many pods are unschedulable."""
 
     async def look() -> bool:
-        return world.parts.queue.counts[QueueState.UNSCHEDULABLE] == pods
+        return world.parts.core.queue.counts[QueueState.UNSCHEDULABLE] == pods
 
     await until(look)
 
@@ -71,9 +71,9 @@ async def test_pod_is_placed_at_once_beside_many_hopeless_ones_that_are_tried_ag
         await asyncio.gather(*(create_pod(apiserver, namespace, manifest) for manifest in manifests))
         await until_unschedulable(world, 100)
         for index in range(5):
-            world.parts.cluster_events.move_on(EVERYTHING)
+            world.parts.core.cluster_events.move_on(EVERYTHING)
             await create_pod(apiserver, namespace, pod_manifest(f"p{index}", {MEMORY: "1Gi"}))
             await world.until_bound(f"p{index}")
         # The API server shows a bind before the placer has read its answer.
-        await until_true(lambda: len(world.parts.queue) == 100)
+        await until_true(lambda: len(world.parts.core.queue) == 100)
         assert len(list(world.ledger.bookings())) == 5

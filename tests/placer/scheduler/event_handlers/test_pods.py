@@ -33,7 +33,7 @@ async def test_a_pod_that_another_placer_bound_is_said_loudly_by_the_placer_that
         made.node("n1")
         made.report("n1", 24)
         rivals = made.decider.metrics.lease.rival_binds._value
-        made.parts.leads.set()
+        made.parts.context.leads.set()
         made.show(made.pod("own", {MEMORY: "1Gi"}))
         await made.settle()
         assert made.is_placed("own")

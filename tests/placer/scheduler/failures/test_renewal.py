@@ -25,7 +25,7 @@ async def until_all_are_told(world: World, pods: int, text: str) -> None:
 
 
 async def _are_unschedulable(world: World, pods: int) -> bool:
-    return world.parts.queue.counts[QueueState.UNSCHEDULABLE] == pods
+    return world.parts.core.queue.counts[QueueState.UNSCHEDULABLE] == pods
 
 
 async def test_reasons_follow_nodes_that_come_and_leave(

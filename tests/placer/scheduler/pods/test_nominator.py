@@ -221,9 +221,9 @@ async def test_a_room_that_frees_during_an_explanation_is_found() -> None:
     async with board() as made:
         made.scene.node("n1")
         wanted = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
-        assert await made.parts.choice.explain(wanted) is None
+        assert await made.parts.core.scheduling.explain(wanted) is None
         other = made.want(waiting("other", 10))
-        assert await made.parts.choice.explain(other) is not None
+        assert await made.parts.core.scheduling.explain(other) is not None
 
 
 async def test_a_refusal_is_not_shared_with_pods_of_higher_priority() -> None:

@@ -73,7 +73,7 @@ async def tried_again(world: World) -> None:
     """Bring the unschedulable pod back, as after five minutes, and wait for the next decision and its explanation."""
     await until(lambda: is_unschedulable(world))
     before = decisions(world)
-    world.parts.cluster_events.move_on(EVERYTHING)
+    world.parts.core.cluster_events.move_on(EVERYTHING)
 
     async def look() -> bool:
         return decisions(world) > before and await is_unschedulable(world)
@@ -83,7 +83,7 @@ async def tried_again(world: World) -> None:
 
 async def is_unschedulable(world: World) -> bool:
     """Whether the only pod waits for a change: a change before that is read by the explanation itself."""
-    return len(world.parts.queue.unschedulable) > 0
+    return len(world.parts.core.queue.unschedulable) > 0
 
 
 def decisions(world: World) -> float:

@@ -124,12 +124,12 @@ async def test_pods_of_one_kind_differ_by_the_rules_of_nominated_pods() -> None:
         assert made.scene.is_placed("other")
         assert not made.scene.is_placed("p")
         assert not made.scene.is_placed("p2")
-        assert list(made.scene.cache.nominator.keepouts)
+        assert list(made.scene.cache.nominator.anti_affinity)
         made.scene.delete("q")
         await later(made)
         assert made.scene.is_placed("p")
         assert made.scene.is_placed("p2")
-        assert not made.scene.cache.nominator.keepouts
+        assert not made.scene.cache.nominator.anti_affinity
 
 
 async def test_victims_are_sought_beside_nominated_pods() -> None:

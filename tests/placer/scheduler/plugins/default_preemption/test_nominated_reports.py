@@ -82,7 +82,7 @@ async def resizable(made: Board, victim_gib: int, preemptor_gib: int, priority: 
     made.scene.show(pod("p", None, 10, {MEMORY: str(preemptor_gib * GIB)}))
     await made.settle()
     assert made.nomination("p") == ("n1", {"v"})
-    return made.parts.resizer
+    return made.parts.doors.resizer
 
 
 def raise_w(made: Board, resizer: KubeResizer, memory: str | None = None, share: str | None = None) -> None:
@@ -142,7 +142,7 @@ async def test_a_resize_gets_no_compute_time_that_is_held() -> None:
         made.scene.show(pod("p", None, 10, {SHARE: "60", MEMORY: str(4 * GIB)}))
         await made.settle()
         assert made.nomination("p") == ("n1", {"v"})
-        resizer = made.parts.resizer
+        resizer = made.parts.doors.resizer
         refused = r"'41' does not fit: room on n1 is held .*; give at most 40 in total"
         with pytest.raises(InputError, match=refused):
             raise_w(made, resizer, share="41")

@@ -17,7 +17,7 @@ from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import TAINT, board, cpu, later, on_gpu, pod, waiting
 from tests.placer.kube.objects import MEMORY, Object
-from tests.placer.scheduler.topology.rules import REQUIRED
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED
 
 
 @pytest.mark.parametrize("name", ["exclusion", "anti-affinity"])
@@ -192,7 +192,7 @@ async def test_an_unschedulable_pod_preempts_once_a_change_makes_that_possible()
 async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
     """Before the budgets were read no pod ends; the refusal says so, and is tried again once they were."""
     async with board() as made:
-        made.parts.budgets.are_read = False
+        made.parts.core.budgets.are_read = False
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
@@ -236,7 +236,7 @@ async def test_a_victim_that_never_ends_is_awaited_for_a_time_only() -> None:
         for passed_s in (500, 200):
             assert made.deleted == ["on-n1"]
             made.scene.late_s += passed_s
-            made.parts.stuck.look()
+            made.parts.controllers.stuck.look()
             await later(made)
         assert made.deleted == ["on-n1", "on-n2"]
         assert made.nominated[-1] == ("p", "n2")

@@ -111,7 +111,7 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
         assert not [one.uid for one in held if one.is_ours]
         assert all(cluster.infos[NodeName(node)].requested.amounts["cpu"] <= 8000 for node in NODES)
         for name, one in made.scene.pods.items():
-            waiting = made.parts.queue.get(PodUid(name))
+            waiting = made.parts.core.queue.get(PodUid(name))
             if waiting is None or waiting.info is None or one.spec.preemptionPolicy == "Never":
                 continue
             found = [await search.on_node(waiting.info, NodeName(node)) for node in NODES]

@@ -15,7 +15,7 @@ from placer.scheduler.pods.pod_info import PodInfo
 from plimsoll.ids import NodeName
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.objects import MEMORY, Object
-from tests.placer.scheduler.topology.rules import REQUIRED, by_app
+from tests.placer.scheduler.plugins.topology.rules import REQUIRED, by_app
 
 N1 = NodeName("n1")
 GIB = 2**30

@@ -3,23 +3,29 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 import pytest
 
-from placer.core.mounts import mounts_of
-from placer.scheduler.plugins.volumes.binder import ClaimsNotBoundError, VolumeBinder
-from placer.scheduler.plugins.volumes.index import Volumes
-from placer.scheduler.plugins.volumes.reservation import VolumeReservation, give_up, reserve
+from placer.core.mounts import ClaimKey, mounts_of
+from placer.scheduler.plugins.volume_binding.binder import ClaimsNotBoundError, VolumeBinder
+from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, revert
+from placer.scheduler.plugins.volumes.store import VolumeStore
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport
-from plimsoll.kube.models import Pod
-from plimsoll.kube.storage_models import Claim, StorageClass, Volume
 from plimsoll.kube.transport import Body, PatchKind, Transport
+from tests.placer.scheduler.plugins.volumes.objects import (
+    BOUND,
+    SELECTED_NODE,
+    claim_of,
+    class_of,
+    no_volumes,
+    on_nodes_with,
+    user_of,
+    volume_of,
+)
 
 NODE, LABELS = NodeName("n"), {"zone": "a"}
-BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
 
 @dataclass(slots=True)
@@ -40,48 +46,37 @@ class Scene:
     """A claim that is reserved for a node, and the binder that binds it."""
 
     written: Written
-    volumes: Volumes
+    store: VolumeStore
     binder: VolumeBinder
-    reserved: VolumeReservation
+    reserved: AssumedVolumes
     nodes: dict[NodeName, Mapping[str, str]]
 
     def claim(self, version: int, node: str | None = NODE, volume: str = "") -> None:
         """The watch shows the claim in this version."""
-        notes = ({"volume.kubernetes.io/selected-node": node} if node else {}) | (BOUND if volume else {})
-        self.volumes.put_claim(claim_of(version, notes, volumeName=volume))
+        notes = ({SELECTED_NODE: node} if node else {}) | (BOUND if volume else {})
+        self.store.put(
+            claim_of("c", {"resourceVersion": str(version), "annotations": notes}, volumeName=volume)
+        )
 
     def volume(self, zone: str) -> None:
         """The watch shows the claim's volume, which is in this zone."""
-        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
-        spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
-        meta = {"name": "v", "uid": "v", "resourceVersion": "6"}
-        self.volumes.put_volume(msgspec.convert({"metadata": meta, "spec": spec}, Volume))
-
-
-def claim_of(version: int, notes: Mapping[str, str] | None = None, **spec: object) -> Claim:
-    """A claim of a class that waits for its first consumer."""
-    meta = {"name": "c", "uid": "c", "resourceVersion": str(version), "annotations": dict(notes or {})}
-    return msgspec.convert({"metadata": meta, "spec": {"storageClassName": "k", **spec}}, Claim)
+        self.store.put(volume_of("v", nodeAffinity=on_nodes_with("zone", zone)))
 
 
 def scene(
     timeout_s: float = 600.0, around: Callable[[Transport], Transport] = lambda transport: transport
 ) -> Scene:
     """A pod's claim, reserved for the node."""
-    volumes, written = Volumes(lambda _: None, lambda _: None, lambda _: ()), Written()
-    document: dict[str, Any] = {"metadata": {"name": "k"}, "provisioner": "d"}
-    volumes.put_class(
-        msgspec.convert({**document, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
-    )
-    volumes.put_claim(claim_of(1))
-    mounted = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    pod = msgspec.convert({"metadata": {"name": "p", "uid": "p"}, "spec": {"volumes": mounted}}, Pod)
-    reserved = reserve(volumes, pod, mounts_of(pod), NODE, LABELS)
+    volumes, written = no_volumes(), Written()
+    volumes.store.put(class_of())
+    volumes.store.put(claim_of())
+    pod = user_of("p", "c")
+    reserved = volumes.reserve(pod, mounts_of(pod), NODE, LABELS)
     assert reserved is not None
     nodes: dict[NodeName, Mapping[str, str]] = {NODE: LABELS}
     transport = around(cast("Transport", written))
-    binder = VolumeBinder(transport, volumes, nodes.get, asyncio.Semaphore(1), timeout_s)
-    return Scene(written, volumes, binder, reserved, nodes)
+    binder = VolumeBinder(transport, volumes.store, nodes.get, asyncio.Semaphore(1), timeout_s)
+    return Scene(written, volumes.store, binder, reserved, nodes)
 
 
 async def test_no_volume_is_written_without_the_lease() -> None:
@@ -94,8 +89,9 @@ async def test_no_volume_is_written_without_the_lease() -> None:
     with pytest.raises(ClaimsNotBoundError, match="context deadline exceeded"):
         await made.binder.bind(made.reserved, lambda: True)
     assert not made.written.patches
-    give_up(made.volumes, made.reserved)
-    (claim,) = made.volumes.storage.claims.values()
+    revert(made.store, made.reserved)
+    claim = made.store.claims.get(ClaimKey("default", "c"))
+    assert claim is not None
     assert not claim.metadata.annotations
 
 
@@ -108,9 +104,9 @@ async def test_bind_ends_once_the_claim_is_bound_to_a_volume_that_the_node_reach
     assert path == "/api/v1/namespaces/default/persistentvolumeclaims/c"
     assert body == {
         "metadata": {
-            "uid": "c",
+            "uid": "uid-c",
             "resourceVersion": "1",
-            "annotations": {"volume.kubernetes.io/selected-node": "n"},
+            "annotations": {SELECTED_NODE: "n"},
         }
     }
     made.claim(4, node=None)  # before the write
@@ -126,7 +122,7 @@ async def test_bind_ends_once_the_claim_is_bound_to_a_volume_that_the_node_reach
     [
         (lambda made: made.claim(6, node=None), 'provisioning failed for PVC "c"'),
         (lambda made: made.claim(6, node="other"), 'provisioning failed for PVC "c"'),
-        (lambda made: made.volumes.remove_claim(claim_of(6)), 'persistentvolumeclaim "c" not found'),
+        (lambda made: made.store.remove(claim_of()), 'persistentvolumeclaim "c" not found'),
         (
             lambda made: (made.volume("b"), made.claim(6, volume="v")),
             'pv "v" node affinity doesn\'t match node "n"',

@@ -12,11 +12,9 @@ from tests.placer.scheduler.plugins.volumes.storage import (
     CORE,
     DRIVER,
     HOSTNAME,
-    STORAGE,
     ZONE,
     Provisioner,
     binding_controllers,
-    claims_path,
     create_claim,
     create_class,
     create_user,
@@ -24,7 +22,7 @@ from tests.placer.scheduler.plugins.volumes.storage import (
     get_claim,
     until_selected,
 )
-from tests.servers.apiserver import ApiServer, Object
+from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
 from tests.servers.waiting import until
 
@@ -140,44 +138,6 @@ async def test_ephemeral_volume_belongs_to_its_pod(world: World) -> None:
     await world.until_refused("thief", where)
 
 
-async def test_claim_of_one_pod_is_given_to_the_next_when_that_is_gone(world: World) -> None:
-    """A ReadWriteOncePod claim keeps a second pod waiting until the first is deleted."""
-    api, namespace = world.api, world.namespace
-    await create_class(api, "now", mode="Immediate")
-    await create_volume(api, "disk", "now", mode="ReadWriteOncePod")
-    await create_claim(api, namespace, "data", "now", mode="ReadWriteOncePod")
-    for name in ("one", "two"):
-        await create_user(api, namespace, name, "data")
-        if name == "one":
-            await world.until_bound("one")
-    text = (
-        "2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use"
-    )
-    await world.until_refused("two", text)
-    await api.must("DELETE", f"{CORE}/namespaces/{namespace}/pods/one?gracePeriodSeconds=0")
-    await world.until_bound("two")
-
-
-async def test_attach_limit_of_a_node_holds(world: World) -> None:
-    """A node takes as many volumes of a driver as its CSINode says; attachments without a pod count too."""
-    api, namespace = world.api, world.namespace
-    for node, count in (("a", 1), ("b", 0)):
-        drivers = [{"name": DRIVER, "nodeID": node, "allocatable": {"count": count}}]
-        await api.must(
-            "POST", f"{STORAGE}/csinodes", {"metadata": {"name": node}, "spec": {"drivers": drivers}}
-        )
-    await create_class(api, "now", mode="Immediate")
-    for name in ("one", "two"):
-        await create_volume(api, name, "now", claimRef={"namespace": namespace, "name": name})
-        await create_claim(api, namespace, name, "now")
-        await create_user(api, namespace, name, name)
-        if name == "one":
-            assert (await world.until_bound("one"))["spec"]["nodeName"] == "a"
-    await world.until_refused("two", "0/2 nodes are available: 2 node(s) exceed max volume count.")
-    await api.must("DELETE", f"{CORE}/namespaces/{namespace}/pods/one?gracePeriodSeconds=0")
-    assert (await world.until_bound("two"))["spec"]["nodeName"] == "a"
-
-
 async def test_pods_go_on_while_others_wait_for_volumes(
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
 ) -> None:
@@ -198,21 +158,6 @@ async def test_pods_go_on_while_others_wait_for_volumes(
                 await world.until_bound(name)
 
 
-async def test_claim_deleted_during_the_wait_is_named(world: World) -> None:
-    """When the claim of a placed pod is deleted, the pod's room is free again, and a new claim is used."""
-    api, namespace = world.api, world.namespace
-    await create_class(api, "zonal", DRIVER)
-    await create_claim(api, namespace, "data", "zonal")
-    await create_user(api, namespace, "web", "data", memory="20Gi")
-    await until_selected(world, "data")
-    await api.must("DELETE", f"{claims_path(namespace)}/data")
-    await world.until_refused("web", '0/2 nodes are available: persistentvolumeclaim "data" not found.')
-    assert not world.ledger.bookings()
-    await create_claim(api, namespace, "data", "zonal")
-    async with Provisioner(api, namespace).running():
-        await world.until_bound("web")
-
-
 async def test_pod_deleted_during_the_wait_frees_its_room(world: World) -> None:
     """A pod that is deleted while its claim is provisioned holds no room, and no other claim of its is written."""
     api, namespace = world.api, world.namespace
@@ -223,7 +168,7 @@ async def test_pod_deleted_during_the_wait_frees_its_room(world: World) -> None:
     await api.must("DELETE", f"{CORE}/namespaces/{namespace}/pods/web?gracePeriodSeconds=0")
 
     async def is_free() -> bool:
-        return not world.ledger.bookings() and not world.parts.claims.binder._by_pod
+        return not world.ledger.bookings() and not world.parts.core.claims.binder._by_pod
 
     await until(is_free)
 
@@ -243,15 +188,3 @@ async def test_next_placer_goes_on_where_the_last_one_waited(
             await second.report(name, 24)
         async with Provisioner(apiserver, namespace).running():
             assert (await second.until_bound("web"))["spec"]["nodeName"] == node
-
-
-async def test_volumes_with_labels_of_zones_are_used_there(world: World) -> None:
-    """A volume from before node affinity keeps its pod in the zone that its label names."""
-    api, namespace = world.api, world.namespace
-    await create_class(api, "now", mode="Immediate")
-    await create_volume(api, "old", "now")
-    label: Object = {"metadata": {"labels": {ZONE: "zc__zb"}}}
-    await api.must("PATCH", f"{CORE}/persistentvolumes/old", label)
-    await create_claim(api, namespace, "data", "now")
-    await create_user(api, namespace, "web", "data")
-    assert (await world.until_bound("web"))["spec"]["nodeName"] == "b"

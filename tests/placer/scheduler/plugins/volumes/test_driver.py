@@ -46,7 +46,7 @@ async def test_a_pod_waits_for_a_node_with_the_driver(world: World) -> None:
         await world.api.must("POST", path, {"metadata": {"name": node}, "spec": spec})
     assert (await world.until_bound("user"))["spec"]["nodeName"] == "b"
     await world.api.must("PATCH", f"{path}/b", {"spec": {"drivers": []}})
-    serving = world.parts.profile.volumes.storage.serving
+    serving = world.parts.core.profile.volumes.store.serving
     await until_true(lambda: not serving)
     await create_user(world, "later")
     await world.until_refused("later", REFUSED)

@@ -1,17 +1,19 @@
 """Properties of the index of volumes: after any changes it answers as an index that is built anew."""
 
 import random
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Hashable, Mapping
+from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 
 from placer.core.mounts import ClaimKey, mounts_of
-from placer.scheduler.plugins.volumes.index import Volumes
-from placer.scheduler.plugins.volumes.pinned import Pair
-from placer.scheduler.plugins.volumes.reservation import VolumeReservation, give_up, reserve
-from placer.scheduler.plugins.volumes.users import Moves
+from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, revert
+from placer.scheduler.plugins.volumes.assume_cache import AssumeCache
+from placer.scheduler.plugins.volumes.objects import Label
+from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volumes.store import PodChanges, VolumeStore
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import (
@@ -23,24 +25,36 @@ from plimsoll.kube.storage_models import (
     Volume,
     VolumeAttachment,
 )
+from tests.placer.scheduler.plugins.volumes.objects import (
+    BOUND,
+    HOSTNAME,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    ZONE,
+    Document,
+    bound_claim,
+    claim_of,
+    class_of,
+    no_volumes,
+    on_nodes_with,
+    user_of,
+    using,
+    volume_of,
+)
 
-T = TypeVar("T")
-Document = dict[str, Any]
-
-ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 NODES: Mapping[NodeName, Mapping[str, str]] = {
     NodeName("n0"): {HOSTNAME: "n0", ZONE: "a"},
     NodeName("n1"): {HOSTNAME: "n1", ZONE: "b"},
     NodeName("n2"): {HOSTNAME: "n2"},
 }
-CLASSES = {"hand": "kubernetes.io/no-provisioner", "c1": "d1", "c2": "d2"}
+CLASSES = {"hand": NO_PROVISIONER, "c1": "d1", "c2": "d2"}
 SIZES = ("1Gi", "2Gi", "3Gi")
 STEPS = 60
 
 
-def nodes_with(pair: Pair) -> frozenset[NodeName]:
+def nodes_with(label: Label) -> frozenset[NodeName]:
     """The nodes that have a label."""
-    return frozenset(name for name, labels in NODES.items() if pair in labels.items())
+    return frozenset(name for name, labels in NODES.items() if label in labels.items())
 
 
 class World:
@@ -57,28 +71,27 @@ class World:
         self.chance = random.Random(seed)  # noqa: S311 - a draw that can be repeated
         self.stale: set[NodeName] = set()
         self.woken: set[NodeName | None] = set()
-        self.published: set[ClaimKey] = set()
-        self.index = Volumes(self.stale.add, self.woken.add, nodes_with)
-        self.index.on_claim(self.published.add)
-        self.index.on_any_claim(lambda: self.published.update(ClaimKey("default", f"c{n}") for n in range(4)))
+        self.published: set[ClaimKey | None] = set()
+        self.index = VolumePlugins(VolumeStore(self.stale.add, self.woken.add, nodes_with))
+        self.index.store.on_claim(self.published.add)
         self.objects: dict[tuple[type, str], Any] = {}
         self.residents: dict[str, tuple[NodeName, Pod]] = {}
-        self.reserved: list[VolumeReservation] = []
+        self.reserved: list[AssumedVolumes] = []
         self.pods = [self._pod(f"p{number}") for number in range(6)]
         self.version = 0
         for make in (self._class, self._claim, self._volume, self._limits):
             for _ in range(6):
                 make()
 
-    def rebuilt(self) -> Volumes:
+    def rebuilt(self) -> VolumePlugins:
         """An index made of the objects as they are now, without any history."""
-        made = Volumes(lambda _: None, lambda _: None, nodes_with)
+        made = VolumePlugins(VolumeStore(lambda _: None, lambda _: None, nodes_with))
         names = list(self.objects)
         self.chance.shuffle(names)
         for name in names:
-            put(made, self.objects[name])
+            made.store.put(self.objects[name])
         for node, pod in self.residents.values():
-            made.mount(node, mounts_of(pod))
+            made.store.pod_assigned(node, mounts_of(pod))
         return made
 
     def change(self) -> None:
@@ -94,28 +107,28 @@ class World:
     def reserve(self) -> None:
         """Place a pod that fits, or give an earlier place up."""
         if self.reserved and self.chance.random() < 0.5:
-            give_up(self.index, self.reserved.pop(self.chance.randrange(len(self.reserved))))
+            revert(self.index.store, self.reserved.pop(self.chance.randrange(len(self.reserved))))
             return
         pod, node = self.chance.choice(self.pods), self.chance.choice(list(NODES))
-        if not self.index.misfits(pod, mounts_of(pod), node, NODES[node]):
-            made = reserve(self.index, pod, mounts_of(pod), node, NODES[node])
+        if not self.index.reasons(pod, mounts_of(pod), node, NODES[node]):
+            made = self.index.reserve(pod, mounts_of(pod), node, NODES[node])
             self.reserved += [made] if made is not None else []
 
     def give_all_up(self) -> None:
         """Give all places up."""
         while self.reserved:
-            give_up(self.index, self.reserved.pop())
+            revert(self.index.store, self.reserved.pop())
 
     def _put(self, kind: type[Any], name: str, document: Document) -> None:
         self.version += 1
         meta = {"name": name, "uid": name, "resourceVersion": str(self.version)}
         full = {**document, "metadata": {**meta, **document.pop("metadata", {})}}
         self.objects[kind, name] = msgspec.convert(full, kind)
-        put(self.index, self.objects[kind, name])
+        self.index.store.put(self.objects[kind, name])
 
     def _remove(self) -> None:
         if self.objects:
-            remove(self.index, self.objects.pop(self.chance.choice(list(self.objects))))
+            self.index.store.remove(self.objects.pop(self.chance.choice(list(self.objects))))
 
     def _claim(self) -> None:
         draw, name = self.chance, f"c{self.chance.randrange(4)}"
@@ -124,12 +137,12 @@ class World:
             "storageClassName": draw.choice(["hand", "hand", "c1", "c2"]),
             "resources": {"requests": {"storage": draw.choice(SIZES)}},
         }
-        notes = {}
+        notes: dict[str, str] = {}
         if draw.random() < 0.3:
             spec["volumeName"] = f"v{draw.randrange(6)}"
-            notes["pv.kubernetes.io/bind-completed"] = "yes"
+            notes.update(BOUND)
         elif draw.random() < 0.2:
-            notes["volume.kubernetes.io/selected-node"] = draw.choice(list(NODES))
+            notes[SELECTED_NODE] = draw.choice(list(NODES))
         self._put(Claim, name, {"spec": spec, "metadata": {"annotations": notes}})
 
     def _volume(self) -> None:
@@ -145,8 +158,7 @@ class World:
         key = draw.choice([ZONE, HOSTNAME, None])
         if key is not None:
             value = draw.choice(["a", "b"]) if key == ZONE else draw.choice(list(NODES))
-            term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+            spec["nodeAffinity"] = on_nodes_with(key, value)
         if draw.random() < 0.3:
             claim = f"c{draw.randrange(4)}"
             spec["claimRef"] = {"namespace": "default", "name": claim, "uid": draw.choice(["", claim])}
@@ -158,7 +170,7 @@ class World:
         name = self.chance.choice(list(CLASSES))
         known = self.objects.pop((StorageClass, name), None)
         if known is not None and self.chance.random() < 0.5:
-            remove(self.index, known)
+            self.index.store.remove(known)
             return
         document: Document = {
             "provisioner": CLASSES[name],
@@ -200,12 +212,12 @@ class World:
         name = f"r{self.chance.randrange(4)}"
         known = self.residents.pop(name, None)
         if known is not None:
-            self.index.unmount(known[0], mounts_of(known[1]))
+            self.index.store.pod_unassigned(known[0], mounts_of(known[1]))
             self._note_pods_of(known[0])
             return
         node, pod = self.chance.choice(list(NODES)), self._pod(name)
         self.residents[name] = node, pod
-        self.index.mount(node, mounts_of(pod))
+        self.index.store.pod_assigned(node, mounts_of(pod))
         self._note_pods_of(node)
 
     def _note_pods_of(self, node: NodeName) -> None:
@@ -215,40 +227,16 @@ class World:
 
     def _pod(self, name: str) -> Pod:
         names = self.chance.sample(range(4), self.chance.randint(1, 2))
-        volumes: list[Document] = [
-            {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in names
-        ]
+        volumes = using(*(f"c{number}" for number in names))
         if self.chance.random() < 0.3:
             iscsi = {"iqn": self.chance.choice("xy"), "readOnly": self.chance.random() < 0.5}
             volumes.append({"name": "disk", "iscsi": iscsi})
         return msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": {"volumes": volumes}}, Pod)
 
 
-def _methods(index: Volumes) -> Mapping[type, tuple[Callable[[Any], None], Callable[[Any], None]]]:
-    return {
-        Claim: (index.put_claim, index.remove_claim),
-        Volume: (index.put_volume, index.remove_volume),
-        StorageClass: (index.put_class, index.remove_class),
-        CsiNode: (index.put_node, index.remove_node),
-        CsiDriver: (index.put_driver, index.remove_driver),
-        StorageCapacity: (index.put_capacity, index.remove_capacity),
-        VolumeAttachment: (index.put_attachment, index.remove_attachment),
-    }
-
-
-def put(index: Volumes, thing: object) -> None:
-    """Put an object of any kind."""
-    _methods(index)[type(thing)][0](thing)
-
-
-def remove(index: Volumes, thing: object) -> None:
-    """Remove an object of any kind."""
-    _methods(index)[type(thing)][1](thing)
-
-
-def answers(index: Volumes, pod: Pod) -> dict[NodeName, tuple[str, ...]]:
+def answers(index: VolumePlugins, pod: Pod) -> dict[NodeName, tuple[str, ...]]:
     """The index's answers on all nodes."""
-    return {node: index.misfits(pod, mounts_of(pod), node, labels) for node, labels in NODES.items()}
+    return {node: index.reasons(pod, mounts_of(pod), node, labels) for node, labels in NODES.items()}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -276,15 +264,15 @@ def test_index_answers_for_pods_that_only_might_come_or_go(seed: int) -> None:
         more = [world._pod(f"more{number}") for number in range(world.chance.randint(0, 1))]
         rebuilt = world.rebuilt()
         for name in less:
-            rebuilt.unmount(node, mounts_of(world.residents[name][1]))
+            rebuilt.store.pod_unassigned(node, mounts_of(world.residents[name][1]))
         for one in more:
-            rebuilt.mount(node, mounts_of(one))
-        moves = Moves(
+            rebuilt.store.pod_assigned(node, mounts_of(one))
+        moves = PodChanges(
             [mounts_of(world.residents[name][1]) for name in less], [mounts_of(one) for one in more]
         )
         for pod in world.pods:
-            moved = world.index.misfits(pod, mounts_of(pod), node, NODES[node], moves)
-            assert moved == rebuilt.misfits(pod, mounts_of(pod), node, NODES[node])
+            moved = world.index.reasons(pod, mounts_of(pod), node, NODES[node], moves)
+            assert moved == rebuilt.reasons(pod, mounts_of(pod), node, NODES[node])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -303,7 +291,7 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
             state, now = world.index.state(pod, mounts_of(pod)), answers(world.index, pod)
             name, is_told = (
                 pod.metadata.name,
-                any(use.claim in world.published for use in mounts_of(pod).claims),
+                not world.published.isdisjoint({None, *(use.claim for use in mounts_of(pod).claims)}),
             )
             problem, problems[name] = problems[name], world.index.problem(pod, mounts_of(pod))
             assert problem == problems[name] or is_told
@@ -319,72 +307,56 @@ def test_answers_that_change_are_taken_back_and_told(seed: int) -> None:
 
 def test_reserved_volume_is_given_to_nobody_else() -> None:
     """Two pods with like claims get two volumes, and a third gets none until one is given up."""
-    world = World(0)
-    for thing in world.objects.values():
-        remove(world.index, thing)
-    for name in ("v0", "v1"):
-        spec: Document = {"capacity": {"storage": "1Gi"}, "storageClassName": "hand", "accessModes": ["RWO"]}
-        world._put(Volume, name, {"spec": spec, "status": {"phase": "Available"}})
-    world._put(
-        StorageClass, "hand", {"provisioner": CLASSES["hand"], "volumeBindingMode": "WaitForFirstConsumer"}
-    )
-    pods, made = [], []
+    woken: set[NodeName | None] = set()
+    index, node = VolumePlugins(VolumeStore(lambda _: None, woken.add, nodes_with)), NodeName("n0")
+    pods = [user_of(str(number), f"c{number}") for number in range(3)]
+    for thing in (class_of(provisioner=NO_PROVISIONER), volume_of("v0"), volume_of("v1")):
+        index.store.put(thing)
     for number in range(3):
-        wanted = {"accessModes": ["RWO"], "storageClassName": "hand"}
-        world._put(Claim, f"c{number}", {"spec": wanted})
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}]
-        document = {"metadata": {"name": str(number), "uid": str(number)}, "spec": {"volumes": volumes}}
-        pods.append(msgspec.convert(document, Pod))
-    node = NodeName("n0")
-    states = {world.index.state(pod, mounts_of(pod)) for pod in pods}
-    assert len(states) == 1  # pods with like claims share their verdicts
+        index.store.put(claim_of(f"c{number}"))
+    assert len({index.state(pod, mounts_of(pod)) for pod in pods}) == 1  # like claims share their verdicts
+    made = []
     for pod in pods[:2]:
-        one = reserve(world.index, pod, mounts_of(pod), node, NODES[node])
+        one = index.reserve(pod, mounts_of(pod), node, NODES[node])
         assert one is not None
         made.append(one)
-    assert [step.volume.metadata.name for one in made for step in one.volumes] == ["v0", "v1"]
-    assert not any(answers(world.index, pods[1]).values())
+    assert [step.volume.name for one in made for step in one.volumes.static] == ["v0", "v1"]
+    assert not any(answers(index, pods[1]).values())
     text = "node(s) didn't find available persistent volumes to bind"
-    assert set(answers(world.index, pods[2]).values()) == {(text,)}
-    world.woken.clear()
-    give_up(world.index, made[0])
-    assert not any(answers(world.index, pods[2]).values())
-    assert world.woken == {None}
+    assert set(answers(index, pods[2]).values()) == {(text,)}
+    woken.clear()
+    revert(index.store, made[0])
+    assert not any(answers(index, pods[2]).values())
+    assert woken == {None}
 
 
 def test_later_version_of_a_volume_replaces_each_assumption() -> None:
-    """After the watch has shown a new version, giving up an earlier place changes nothing, now and later."""
-    index = Volumes(lambda _: None, lambda _: None, nodes_with)
-    claim = msgspec.convert({"metadata": {"name": "c", "uid": "c", "resourceVersion": "1"}}, Claim)
-    for version in ("1", "2"):
-        shown = msgspec.convert({"metadata": {"name": "v", "uid": "v", "resourceVersion": version}}, Volume)
-        before = index.storage.assume_volume("v", claim) if version == "2" else None
-        index.put_volume(shown)
-        assert before is None or not index.storage.restore_volume(before)
-    assumed = index.storage.assume_volume("v", claim)
-    assert index.storage.restore_volume(assumed)
-    known = index.storage.shelf.volumes["v"].api
-    assert (known.metadata.resourceVersion, known.spec.claimRef) == ("2", None)
+    """After the watch has shown a new version, dropping an earlier assumption changes nothing, now and later."""
+    changes: list[tuple[str | None, str | None]] = []
+    cache: AssumeCache[str, str] = AssumeCache(lambda _, before, now: changes.append((before, now)))
+    cache.put("v", "1")
+    cache.assume("v", "assumed")
+    cache.put("v", "2")
+    cache.restore("v", "assumed")
+    cache.assume("v", "again")
+    assert (cache.get("v"), cache.shown("v")) == ("again", "2")
+    cache.restore("v", "assumed")
+    cache.restore("v", "again")
+    assert (cache.get("v"), cache.shown("v")) == ("2", "2")
+    states = (None, "1", "assumed", "2", "again", "2")
+    assert changes == list(pairwise(states))
 
 
 def test_class_that_comes_makes_unbound_claims_count_as_attached() -> None:
     """The claim of a pod with a node counts against the limit of its class's driver once the class is known."""
-    index = Volumes(lambda _: None, lambda _: None, nodes_with)
-    node = NodeName("n0")
-    drivers = [{"name": "d1", "allocatable": {"count": 1}}]
-    index.put_node(msgspec.convert({"metadata": {"name": node}, "spec": {"drivers": drivers}}, CsiNode))
-    pods = []
+    index, node = no_volumes(), NodeName("n0")
+    drivers = [{"name": "d", "allocatable": {"count": 1}}]
+    index.store.put(msgspec.convert({"metadata": {"name": node}, "spec": {"drivers": drivers}}, CsiNode))
     for name in ("old", "new"):
-        spec: Document = {"storageClassName": "c1", "volumeName": name}
-        meta = {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-        index.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
-        pods.append(
-            msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": {"volumes": volumes}}, Pod)
-        )
-    csi = {"csi": {"driver": "d1", "volumeHandle": "new"}}
-    index.put_volume(msgspec.convert({"metadata": {"name": "new"}, "spec": csi}, Volume))
-    index.mount(node, mounts_of(pods[0]))
-    assert not answers(index, pods[1])[node]
-    index.put_class(msgspec.convert({"metadata": {"name": "c1"}, "provisioner": "d1"}, StorageClass))
-    assert answers(index, pods[1])[node] == ("node(s) exceed max volume count",)
+        index.store.put(bound_claim(name, name))
+    old, new = user_of("old", "old"), user_of("new", "new")
+    index.store.put(volume_of("new", csi={"driver": "d", "volumeHandle": "new"}))
+    index.store.pod_assigned(node, mounts_of(old))
+    assert not index.reasons(new, mounts_of(new), node, {})
+    index.store.put(class_of())
+    assert index.reasons(new, mounts_of(new), node, {}) == ("node(s) exceed max volume count",)

@@ -1,108 +1,99 @@
 """The rules about volumes, each by itself, in cases that kube-scheduler's own tests have too."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
-from placer.core.mounts import ClaimKey, Disk, mounts_of
-from placer.scheduler.plugins.volumes.ask import ask_of
-from placer.scheduler.plugins.volumes.limits import Attachable, attached, exceeds
-from placer.scheduler.plugins.volumes.matching import match
-from placer.scheduler.plugins.volumes.provisioning import FreeSpaces, allows, free_space
-from placer.scheduler.plugins.volumes.shelf import Shelf, known_volume
-from placer.scheduler.plugins.volumes.storage import Storage
-from placer.scheduler.plugins.volumes.users import Disks, Users
-from placer.scheduler.plugins.volumes.wanted_volume import wanted_volume
-from placer.scheduler.plugins.volumes.zones import is_elsewhere, zones_of
+from placer.core.mounts import ClaimKey, Disk, Mounts, mounts_of
+from placer.scheduler.plugins import volume_zone
+from placer.scheduler.plugins.node_volume_limits import exceeds
+from placer.scheduler.plugins.volume_binding.pod_volumes import claims_of, find_matching_volume
+from placer.scheduler.plugins.volume_restrictions import disks_conflict
+from placer.scheduler.plugins.volumes.objects import CsiVolume, can_provision, read_unbound, read_volume
+from placer.scheduler.plugins.volumes.store import NodeVolumes, StorageObject, VolumeStore
 from plimsoll.kube.models import Pod
-from plimsoll.kube.storage_models import Claim, StorageCapacity, StorageClass, Volume
-
-Document = dict[str, Any]
-ZONE = "topology.kubernetes.io/zone"
-
-
-def claim(
-    name: str = "c", meta: Document | None = None, status: Document | None = None, **spec: object
-) -> Claim:
-    """A claim for 2 GiB."""
-    full = {
-        "resources": {"requests": {"storage": "2Gi"}},
-        "storageClassName": "k",
-        "accessModes": ["RWO"],
-        **spec,
-    }
-    metadata = {"name": name, "uid": f"uid-{name}", **(meta or {})}
-    return msgspec.convert({"metadata": metadata, "spec": full, "status": status or {}}, Claim)
+from plimsoll.kube.storage_models import Claim, StorageCapacity, Volume
+from tests.placer.scheduler.plugins.volumes.objects import (
+    ZONE,
+    Document,
+    bound_claim,
+    claim_of,
+    class_of,
+    no_volumes,
+    on_nodes_with,
+    user_of,
+    using,
+    volume_of,
+)
 
 
-def volume(
-    name: str, size: str = "2Gi", phase: str = "Available", meta: Document | None = None, **spec: object
-) -> Volume:
-    """A volume of class `k`."""
-    full = {"capacity": {"storage": size}, "storageClassName": "k", "accessModes": ["RWO", "RWX"], **spec}
-    document = {"metadata": {"name": name, **(meta or {})}, "spec": full, "status": {"phase": phase}}
-    return msgspec.json.decode(msgspec.json.encode(document), type=Volume)
+def store_of(*objects: StorageObject) -> VolumeStore:
+    """A store of these objects."""
+    store = no_volumes().store
+    for one in objects:
+        store.put(one)
+    return store
 
 
 def zonal(zone: str) -> Document:
-    """A node affinity."""
-    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
-    return {"required": {"nodeSelectorTerms": [term]}}
+    """The affinity of a volume in a zone."""
+    return on_nodes_with(ZONE, zone)
 
 
 @pytest.mark.parametrize(
     ("wanted", "volumes", "found"),
     [
-        (claim(), [volume("large", "9Gi"), volume("fit", "3Gi"), volume("small", "1Gi")], "fit"),
-        (claim(), [volume("b"), volume("a")], "a"),
-        (claim(), [volume("small", "2047Mi")], None),
-        (claim(), [volume("other", storageClassName="l")], None),
-        (claim(), [volume("released", phase="Released")], None),
-        (claim(accessModes=["RWO", "ROX"]), [volume("lacking")], None),
-        (claim(accessModes=["RWX"]), [volume("many")], "many"),
-        (claim(volumeMode="Block"), [volume("files")], None),
-        (claim(volumeMode="Block"), [volume("block", volumeMode="Block")], "block"),
-        (claim(volumeAttributesClassName="gold"), [volume("plain")], None),
-        (claim(selector={"matchLabels": {"tier": "x"}}), [volume("plain")], None),
+        (claim_of(), [volume_of("large", "9Gi"), volume_of("fit", "3Gi"), volume_of("small", "1Gi")], "fit"),
+        (claim_of(), [volume_of("b"), volume_of("a")], "a"),
+        (claim_of(), [volume_of("small", "2047Mi")], None),
+        (claim_of(), [volume_of("other", storageClassName="l")], None),
+        (claim_of(), [volume_of("released", phase="Released")], None),
+        (claim_of(accessModes=["RWO", "ROX"]), [volume_of("lacking")], None),
+        (claim_of(accessModes=["RWX"]), [volume_of("many")], "many"),
+        (claim_of(volumeMode="Block"), [volume_of("files")], None),
+        (claim_of(volumeMode="Block"), [volume_of("block", volumeMode="Block")], "block"),
+        (claim_of(volumeAttributesClassName="gold"), [volume_of("plain")], None),
+        (claim_of(selector={"matchLabels": {"tier": "x"}}), [volume_of("plain")], None),
         (
-            claim(selector={"matchLabels": {"tier": "x"}}),
-            [volume("plain"), volume("x", "9Gi", meta={"labels": {"tier": "x"}})],
+            claim_of(selector={"matchLabels": {"tier": "x"}}),
+            [volume_of("plain"), volume_of("x", "9Gi", meta={"labels": {"tier": "x"}})],
             "x",
         ),
-        (claim(), [volume("deleted", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})], None),
+        (claim_of(), [volume_of("deleted", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})], None),
         (
-            claim(),
-            [volume("here", "5Gi", nodeAffinity=zonal("a")), volume("there", nodeAffinity=zonal("b"))],
+            claim_of(),
+            [volume_of("here", "5Gi", nodeAffinity=zonal("a")), volume_of("there", nodeAffinity=zonal("b"))],
             "here",
         ),
-        (claim(), [volume("taken", claimRef={"namespace": "default", "name": "d"})], None),
+        (claim_of(), [volume_of("taken", claimRef={"namespace": "default", "name": "d"})], None),
         (
-            claim(),
-            [volume("mine", "9Gi", claimRef={"namespace": "default", "name": "c"}), volume("a")],
+            claim_of(),
+            [volume_of("mine", "9Gi", claimRef={"namespace": "default", "name": "c"}), volume_of("a")],
             "mine",
         ),
         # Access modes and selector of a reserved volume do not count.
         (
-            claim(accessModes=["ROX"], selector={"matchLabels": {"no": "one"}}),
+            claim_of(accessModes=["ROX"], selector={"matchLabels": {"no": "one"}}),
             [
-                volume(
+                volume_of(
                     "mine", "9Gi", "Pending", claimRef={"namespace": "default", "name": "c", "uid": "uid-c"}
                 )
             ],
             "mine",
         ),
         (
-            claim(),
-            [volume("old", claimRef={"namespace": "default", "name": "c", "uid": "another"}), volume("a")],
+            claim_of(),
+            [
+                volume_of("old", claimRef={"namespace": "default", "name": "c", "uid": "another"}),
+                volume_of("a"),
+            ],
             "a",
         ),
         # A reserved volume that the node does not reach leaves the claim without a volume.
         (
-            claim(),
+            claim_of(),
             [
-                volume("mine", claimRef={"namespace": "default", "name": "c"}, nodeAffinity=zonal("b")),
-                volume("a"),
+                volume_of("mine", claimRef={"namespace": "default", "name": "c"}, nodeAffinity=zonal("b")),
+                volume_of("a"),
             ],
             None,
         ),
@@ -110,10 +101,7 @@ def zonal(zone: str) -> Document:
 )
 def test_smallest_volume_that_suits_is_taken(wanted: Claim, volumes: list[Volume], found: str | None) -> None:
     """A claim gets the volume that is reserved for it, or else the smallest that suits."""
-    shelf = Shelf()
-    for one in volumes:
-        shelf.put(known_volume(one))
-    got = match(wanted_volume(wanted), {ZONE: "a"}, shelf, ())
+    got = find_matching_volume(read_unbound(wanted), {ZONE: "a"}, store_of(*volumes), ())
     assert (got and got.name) == found
 
 
@@ -135,7 +123,7 @@ def test_zones_of_a_volume_bind_nodes_that_have_zones(
     labels: dict[str, str], node: dict[str, str], *, elsewhere: bool
 ) -> None:
     """A label of a volume must meet that of the node. Labels of earlier times meet today's."""
-    assert is_elsewhere([zones_of(labels)], node) == elsewhere
+    assert bool(volume_zone.filter_node([labels], node)) == elsewhere
 
 
 @pytest.mark.parametrize(
@@ -154,18 +142,19 @@ def test_volumes_count_once_against_the_limit(
     used: list[str], attachments: list[str], wanted: list[str], *, full: bool
 ) -> None:
     """Two volumes of a driver may be attached; those of pods and those attached without a pod count."""
-    node = attached([Attachable("d", one) for one in used], [Attachable("d", one) for one in attachments])
-    assert exceeds([Attachable("d", one) for one in wanted], node, {"d": 2}) == full
-    assert not exceeds([Attachable("e", one) for one in wanted], node, {"d": 2})
+    there = frozenset(CsiVolume("d", one) for one in used)
+    node = NodeVolumes(there, {"d": len({*used, *attachments})})
+    assert exceeds([CsiVolume("d", one) for one in wanted], node, {"d": 2}) == full
+    assert not exceeds([CsiVolume("e", one) for one in wanted], node, {"d": 2})
 
 
 def test_rules_of_a_volume_about_the_names_of_nodes_are_ignored() -> None:
     """kube-scheduler checks a volume's affinity against labels alone. A term without labels selects every node."""
     name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-    by_name = known_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [name]}}))
+    by_name = read_volume(volume_of("v", nodeAffinity={"required": {"nodeSelectorTerms": [name]}}))
     assert by_name.reaches({ZONE: "b"})
     both = {**zonal("a")["required"]["nodeSelectorTerms"][0], **name}
-    by_both = known_volume(volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [both]}}))
+    by_both = read_volume(volume_of("v", nodeAffinity={"required": {"nodeSelectorTerms": [both]}}))
     assert [by_both.reaches({ZONE: zone}) for zone in "ab"] == [True, False]
 
 
@@ -173,14 +162,8 @@ def test_disk_is_shared_by_readers_alone() -> None:
     """A disk that one pod of a node writes is closed to all others; readers share."""
     reader = Disk(frozenset({("rbd", "m1", "p", "i"), ("rbd", "m2", "p", "i")}), writes=False)
     writer = Disk(frozenset({("rbd", "m2", "p", "i")}), writes=True)
-    disks = Disks()
-    disks.add([reader])
-    assert not disks.clash([reader])
-    assert disks.clash([writer])
-    disks.remove([reader])
-    assert not disks
-    disks.add([writer])
-    assert disks.clash([reader])
+    for one, other, conflict in ((reader, reader, False), (writer, reader, True), (reader, writer, True)):
+        assert disks_conflict([one], [Mounts(disks=(other,))]) == conflict
 
 
 @pytest.mark.parametrize(
@@ -197,8 +180,8 @@ def test_class_makes_volumes_in_its_topologies(
     provisioner: str, topologies: object, *, allowed: bool
 ) -> None:
     """A term without requirements selects no node; no terms select all."""
-    document = {"provisioner": provisioner, "allowedTopologies": topologies}
-    assert allows(msgspec.convert(document, StorageClass), {ZONE: "a"}) == allowed
+    storage_class = class_of(provisioner=provisioner, allowedTopologies=topologies)
+    assert can_provision(storage_class, {ZONE: "a"}) == allowed
 
 
 @pytest.mark.parametrize(
@@ -215,13 +198,8 @@ def test_class_makes_volumes_in_its_topologies(
 )
 def test_free_space_must_be_large_enough_on_the_node(document: Document, *, enough: bool) -> None:
     """A single capacity object must have the space for the whole claim, in a topology that the node is in."""
-    spaces = FreeSpaces()
-    capacity = msgspec.convert({"storageClassName": "k", **document}, StorageCapacity)
-    spaces.put(("ns", "one"), free_space(capacity))
-    assert spaces.suffice(wanted_volume(claim()), {ZONE: "a"}) == enough
-
-
-BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    store = store_of(msgspec.convert({"storageClassName": "k", **document}, StorageCapacity))
+    assert store.has_space(read_unbound(claim_of()), {ZONE: "a"}) == enough
 
 
 @pytest.mark.parametrize(
@@ -229,48 +207,41 @@ BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     [
         ([], 'persistentvolumeclaim "c" not found'),
         (
-            [claim(status={"phase": "Lost"}, volumeName="gone")],
+            [claim_of(status={"phase": "Lost"}, volumeName="gone")],
             'persistentvolumeclaim "c" bound to non-existent persistentvolume "gone"',
         ),
         (
-            [claim(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            [claim_of(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
             'persistentvolumeclaim "c" is being deleted',
         ),
-        ([claim(storageClassName="now")], "pod has unbound immediate PersistentVolumeClaims"),
-        ([claim(storageClassName="none")], "pod has unbound immediate PersistentVolumeClaims"),
-        ([claim(volumeName="v")], "pod has unbound immediate PersistentVolumeClaims"),
-        ([claim(meta=BOUND, volumeName="gone")], 'persistentvolume "gone" not found'),
+        ([claim_of(storageClassName="now")], "pod has unbound immediate PersistentVolumeClaims"),
+        ([claim_of(storageClassName="none")], "pod has unbound immediate PersistentVolumeClaims"),
+        ([claim_of(volumeName="v")], "pod has unbound immediate PersistentVolumeClaims"),
+        ([bound_claim("c", "gone")], 'persistentvolume "gone" not found'),
         (
-            [claim(meta=BOUND, volumeName="moved")],
+            [bound_claim("c", "moved")],
             (
                 'persistentvolume "moved" has the source gcePersistentDisk, which the plimsoll scheduler does not '
                 "handle; make the volume anew for its CSI driver, or let kube-scheduler place the pod"
             ),
         ),
-        ([claim(meta=BOUND, volumeName="v")], None),
-        ([claim()], None),
+        ([bound_claim("c", "v")], None),
+        ([claim_of()], None),
     ],
 )
 def test_pod_that_waits_for_its_claim_says_why(claims: list[Claim], problem: str | None) -> None:
     """The texts are kube-scheduler's own."""
-    storage = Storage()
-    for one in claims:
-        storage.put_claim(one)
-    storage.put_volume(volume("v"))
-    storage.put_volume(volume("moved", gcePersistentDisk={"pdName": "x"}))
-    for name, mode in (("k", "WaitForFirstConsumer"), ("now", "Immediate")):
-        document = {"metadata": {"name": name}, "provisioner": "d", "volumeBindingMode": mode}
-        storage.classes[name] = msgspec.convert(document, StorageClass)
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}, Pod)
-    assert ask_of(pod, mounts_of(pod), storage, Users(), lambda _: 0).problem == problem
+    moved = volume_of("moved", gcePersistentDisk={"pdName": "x"})
+    store = store_of(*claims, volume_of("v"), moved, class_of(), class_of("now", mode="Immediate"))
+    pod = user_of("p", "c")
+    assert claims_of(pod, mounts_of(pod), store).problem == problem
 
 
 def test_mounts_name_each_claim_once() -> None:
     """An ephemeral volume's claim has the names of pod and volume; other volumes tie the pod to no node."""
-    volumes: list[Document] = [
-        {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
-        {"name": "b", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+    volumes = [
+        *using("c"),
+        *using("c"),
         {"name": "scratch", "ephemeral": {}},
         {"name": "token", "projected": {}},
     ]

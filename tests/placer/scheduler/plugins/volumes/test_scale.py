@@ -1,52 +1,32 @@
 """Decisions on pods with claims read few nodes, however many nodes and local volumes there are."""
 
-from typing import Any
-
-import msgspec
-
-from plimsoll.kube.storage_models import Claim, StorageClass, Volume, VolumeStatus
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.scene import Scene, scene
+from tests.placer.scheduler.plugins.volumes.objects import (
+    HOSTNAME,
+    NO_PROVISIONER,
+    bound_claim,
+    claim_of,
+    class_of,
+    on_nodes_with,
+    using,
+    volume_of,
+)
 
 NODES = 300
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def local_volumes(made: Scene, count: int) -> None:
     """A class whose volumes are made by hand, and a local volume on each of the last nodes."""
-    volumes = made.profile.volumes
-    document: dict[str, Any] = {
-        "metadata": {"name": "local"},
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-    volumes.put_class(msgspec.convert(document, StorageClass))
+    store = made.profile.volumes.store
+    store.put(class_of(provisioner=NO_PROVISIONER))
     for number in range(NODES - count, NODES):
-        term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [f"n{number:03}"]}]}
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "storageClassName": "local",
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-        }
-        meta = {"name": f"v{number:03}", "uid": f"v{number:03}", "resourceVersion": "1"}
-        document = {"metadata": meta, "spec": spec, "status": {"phase": "Available"}}
-        volumes.put_volume(msgspec.convert(document, Volume))
-
-
-def claim(made: Scene, name: str, volume: str | None = None) -> None:
-    """The watch shows a claim, bound to a volume or not."""
-    meta: dict[str, Any] = {"name": name, "uid": name, "resourceVersion": "1"}
-    spec: dict[str, Any] = {"storageClassName": "local"}
-    if volume is not None:
-        meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
-        spec["volumeName"] = volume
-    made.profile.volumes.put_claim(msgspec.convert({"metadata": meta, "spec": spec}, Claim))
+        store.put(volume_of(f"v{number:03}", nodeAffinity=on_nodes_with(HOSTNAME, f"n{number:03}")))
 
 
 def user(made: Scene, name: str) -> None:
     """The watch shows a pod that uses the claim of its name."""
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
-    made.show(made.pod(name, {MEMORY: "1Gi"}, volumes=volumes))
+    made.show(made.pod(name, {MEMORY: "1Gi"}, volumes=using(name)))
 
 
 def nodes(made: Scene) -> None:
@@ -62,11 +42,11 @@ async def test_pod_goes_to_the_node_of_its_local_volume_at_once() -> None:
     async with scene() as made:
         nodes(made)
         local_volumes(made, 2)
-        claim(made, "bound", f"v{NODES - 1}")
-        claim(made, "unbound")
-        volumes = made.profile.volumes
-        free = volumes.storage.shelf.volumes[f"v{NODES - 1}"].api
-        volumes.put_volume(msgspec.structs.replace(free, status=VolumeStatus("Bound")))
+        made.profile.volumes.store.put(bound_claim("bound", f"v{NODES - 1}"))
+        made.profile.volumes.store.put(claim_of("unbound"))
+        made.profile.volumes.store.put(
+            volume_of(f"v{NODES - 1}", phase="Bound", nodeAffinity=on_nodes_with(HOSTNAME, f"n{NODES - 1}"))
+        )
         for name, last in (("bound", NODES - 1), ("unbound", NODES - 2)):
             before = made.decider.nodes_read
             user(made, name)
@@ -81,7 +61,7 @@ async def test_waiting_replicas_share_one_refusal_and_go_with_their_volumes() ->
         nodes(made)
         local_volumes(made, 0)
         for number in range(20):
-            claim(made, f"web-{number}")
+            made.profile.volumes.store.put(claim_of(f"web-{number}"))
             user(made, f"web-{number}")
         await made.settle()
         assert all(made.is_unschedulable(name) for name in made.pods)
@@ -108,6 +88,6 @@ async def test_pod_without_its_claim_waits_alone_and_is_tried_when_the_claim_com
         made.node("n000", {HOSTNAME: "n000", "new": "label"}, cpu="64")
         await made.settle()
         assert (made.tries, made.is_unschedulable("web")) == (tries, True)
-        claim(made, "web")
+        made.profile.volumes.store.put(claim_of("web"))
         await made.settle()
         assert made.pods["web"].spec.nodeName == f"n{NODES - 1}"
