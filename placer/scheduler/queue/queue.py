@@ -186,8 +186,9 @@ class Queue:
             self._note(uid, QueueEvent.REFUSED, now_s)
             return
         alike = self.unschedulable.add(signature, next(self._numbers))
-        if found is not None:
-            self._recall_chosen(alike, pod, now_s)
+        if found is not None and alike.chosen is not None:
+            self._pods[alike.chosen].alike = None  # its own attempt finds this diagnosis
+            alike.chosen = None
         if pod.alike is not alike:
             self._leave(pod, now_s)
             pod.alike = alike
@@ -278,16 +279,6 @@ class Queue:
             alike.chosen = pod.uid
             self._take_in(pod, QueueEvent.CHOSEN, now_s)
         return pod
-
-    def _recall_chosen(self, alike: SignatureClass, refused: QueuedPodInfo, now_s: float) -> None:
-        """Let the pod that was to be tried for all wait again: another pod of its signature was refused just now."""
-        chosen = self._pods.get(alike.chosen) if alike.chosen is not None else None
-        alike.chosen = None
-        if chosen is None or chosen is refused:
-            return
-        self._take_in(chosen, QueueEvent.PRECEDED, now_s)
-        if not chosen.is_unschedulable:
-            chosen.alike = None  # the end of its own attempt puts it back
 
     def _leave(self, pod: QueuedPodInfo, now_s: float) -> None:
         """Take a pod out of those of its signature; if it was tried for all, the next one is."""

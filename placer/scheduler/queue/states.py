@@ -60,8 +60,6 @@ class QueueEvent(enum.Enum):
     """Its backoff is over."""
     CHOSEN = enum.auto()
     """It is the first of its signature, and is tried for all."""
-    PRECEDED = enum.auto()
-    """It was to be tried for all of its signature, and another one of them was refused just now."""
 
 
 _S, _E = QueueState, QueueEvent
@@ -69,7 +67,7 @@ _S, _E = QueueState, QueueEvent
 # fmt: off
 NEXT: Final[Mapping[QueueState, Mapping[QueueEvent, QueueState]]] = {
     _S.NEVER_TRIED: {_E.POPPED: _S.IN_FLIGHT, _E.ACTIVATED: _S.NEVER_TRIED, _E.TRIED_ELSEWHERE: _S.TRIED},
-    _S.TRIED: {_E.POPPED: _S.IN_FLIGHT, _E.ACTIVATED: _S.TRIED, _E.PRECEDED: _S.UNSCHEDULABLE},
+    _S.TRIED: {_E.POPPED: _S.IN_FLIGHT, _E.ACTIVATED: _S.TRIED},
     _S.IN_FLIGHT: {
         _E.ASSUMED: _S.BINDING, _E.REFUSED: _S.UNSCHEDULABLE, _E.FAILED: _S.BACKOFF, _E.OVERTAKEN: _S.TRIED,
         _E.FAULTED: _S.REJECTED, _E.ACTIVATED: _S.CHANGED_IN_FLIGHT,
@@ -79,7 +77,7 @@ NEXT: Final[Mapping[QueueState, Mapping[QueueEvent, QueueState]]] = {
         _E.FAULTED: _S.TRIED,
     },
     _S.BINDING: {_E.FAILED: _S.BACKOFF, _E.OVERTAKEN: _S.TRIED},
-    _S.BACKOFF: {_E.BACKED_OFF: _S.TRIED, _E.ACTIVATED: _S.TRIED, _E.PRECEDED: _S.UNSCHEDULABLE},
+    _S.BACKOFF: {_E.BACKED_OFF: _S.TRIED, _E.ACTIVATED: _S.TRIED},
     _S.UNSCHEDULABLE: {_E.CHOSEN: _S.TRIED, _E.CLAIM_CHANGED: _S.TRIED, _E.ACTIVATED: _S.TRIED},
     _S.REJECTED: {_E.ACTIVATED: _S.TRIED},
 }

@@ -29,7 +29,7 @@ AGREES: Final = f"{KUBE}/test_against_kube_scheduler.py::test_placer_and_kube_sc
 ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pick pods: of our scheduler name, without node, deletion or gates, and not assumed": (
         f"{HERE}::test_a_pod_that_is_being_deleted_is_not_picked",
-        f"{SCHEDULER}/test_frontend.py::test_other_schedulers_pods_are_counted_and_left_alone",
+        f"{KUBE}/test_frontend.py::test_other_schedulers_pods_are_counted_and_left_alone",
         f"{SCHEDULER}/binding/test_binding.py::test_gated_pod_waits_until_its_gates_are_open",
         f"{SCHEDULER}/binding/test_binding.py::test_a_pod_edited_between_decision_and_bind_is_bound_at_once_and_once",
     ),
@@ -40,7 +40,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         AGREES,
     ),
     "Assume, bind, confirm, forget: reserve first, forget on each failure, read again after an unclear bind": (
-        f"{SCHEDULER}/test_frontend.py::test_pods_that_arrive_together_never_share_what_only_one_can_have",
+        f"{KUBE}/test_frontend.py::test_pods_that_arrive_together_never_share_what_only_one_can_have",
         f"{SCHEDULER}/binding/test_binding.py::test_lost_answer_never_places_a_pod_twice",
         f"{SCHEDULER}/binding/test_binding.py::test_room_stays_taken_until_the_pod_could_be_read_after_an_unclear_bind",
         f"{SCHEDULER}/binding/test_binding.py::test_deleting_a_pod_during_its_bind_frees_its_room_at_once",
@@ -48,20 +48,20 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{SCHEDULER}/cache/test_cache.py::test_assumed_pod_counts_before_and_after_it_is_confirmed_and_once",
     ),
     "Bind: one write with annotations and preconditions; a pod that is bound, deleted or gated is cleared up": (
-        f"{SCHEDULER}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
+        f"{KUBE}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
         f"{SCHEDULER}/binding/test_binding.py::test_pod_bound_by_somebody_else_gives_its_room_back",
         f"{SCHEDULER}/binding/test_binding.py::test_namesake_is_not_bound_in_place_of_the_pod_that_was_decided",
         f"{SCHEDULER}/binding/test_binding.py::test_a_bind_that_is_answered_with_410_is_cleared_up_like_a_conflict",
         f"{SCHEDULER}/binding/test_binding.py::test_gated_pod_waits_until_its_gates_are_open",
     ),
     "Events: Scheduled and FailedScheduling, with a note within the API's limit": (
-        f"{SCHEDULER}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
-        f"{SCHEDULER}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
+        f"{KUBE}/test_frontend.py::test_pod_is_bound_where_room_is_with_the_gpu_in_the_same_write",
+        f"{KUBE}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
         f"{SCHEDULER}/reporting/test_record.py::test_repeats_are_one_event_that_counts",
         f"{SCHEDULER}/reporting/test_record.py::test_endless_note_is_accepted",
     ),
     "Condition: PodScheduled=False with kube-scheduler's text, patched on change alone": (
-        f"{SCHEDULER}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
+        f"{KUBE}/test_frontend.py::test_unschedulable_pod_says_exactly_why_and_is_placed_when_a_report_brings_room",
         f"{SCHEDULER}/reporting/test_record.py::test_same_refusal_changes_the_pod_once",
         f"{SCHEDULER}/reporting/test_record.py::test_late_refusal_does_not_overwrite_a_bind",
         f"{SCHEDULER}/failures/test_renewal.py::test_reasons_follow_nodes_that_come_and_leave",
