@@ -1,14 +1,23 @@
-"""The placer's front end for Kubernetes: a scheduler for pods with `schedulerName: plimsoll`.
+"""The Kubernetes scheduler of pods with `schedulerName: plimsoll`, in the words of kube-scheduler.
 
-Here: the lifecycle (`app`), the parts wired together (`parts`), the loop over all (`frontend`), the watches and what
-they show (`event_handlers`), the attempts (`attempts`), and the decision on one pod (`scheduling`).
-Folders hold the rest: the pods (`pods`), the cluster that decisions read (`cache`), rules about other pods
-(`domains`), persistent volumes (`volumes`; the pods that wait for a claim are in `claims`), the order of tries
-(`queue`), the reasons why pods wait (`failures`), writes that place (`binding`), preemption (`preemption`),
-relocation (`relocation`), resizes (`resize`), reports to people (`reporting`), and the answers to a kube-scheduler
-that stands in front (`extender`). No two folders import each other.
+`scheduler` is the scheduling cycle on one page, and its table says where each step is. `framework` is what a plugin
+may implement, `plugins` are the rules of placement by their names in Kubernetes, and `profile` lists them.
 
-Not here: the choice of a GPU (`placer.core`), and reports (`placer.intake.reports`, `placer.stores.scores`).
+| here | in `pkg/scheduler` |
+| --- | --- |
+| `scheduler`, `schedule_pod` | `schedule_one.go`: the scheduling cycle, and the choice of a node |
+| `binding` | the binding cycle: PreBind, Bind, PostBind |
+| `queue` | `backend/queue`: active, backoff and unschedulable pods, queueing hints |
+| `cache`, `node_info` | `backend/cache`, `NodeInfo`: assume and forget; nominated pods are in `pods.nominator` |
+| `pods` | `PodInfo`, and the pods that are refused before a cycle |
+| `event_handlers` | `eventhandlers.go`: what follows from each change that the watches show |
+| `failures` | the failure handler: the diagnosis that pods of one signature share |
+| `verdicts` | the node statuses of a diagnosis, kept for each signature |
+| `dry_run` | the dry run of preemption: a node without some of its pods |
+| `reporting` | events, conditions, and results on the bus |
+
+Not here: the GPUs of a node (`placer.core`), resizes (`placer.resize`), relocation (`placer.relocation`), the answers
+to a kube-scheduler that stands in front (`placer.extender`), and what wires and runs all of it (`placer.kube`).
 
 What always holds: no pod is bound before all pods, nodes and namespaces, and the nodes' reports, were read once. Node
 and GPUs are one write. Every pod with a node counts, whichever scheduler placed it.

@@ -77,20 +77,23 @@ class Framework:
 
     def cause(self, reason: str) -> Cause:
         """The queueing hint of a reason; a reason that no plugin knows may have any cause."""
-        known = self._causes.get(reason)
-        if known is None:
-            known = next((one for text, one in self._causes.items() if reason.startswith(text)), EVERYTHING)
-        return known
+        return self._causes.get(self._named(reason), EVERYTHING)
 
     def is_resolvable(self, reasons: Iterable[str]) -> bool:
         """Whether the end of pods can lift all of these reasons of one node, so that preemption may help.
 
         kube-scheduler has the same split, by plugin: `Unschedulable` and `UnschedulableAndUnresolvable`.
         """
-        return all(
-            one in self._resolvable or one.startswith(tuple(self._resolvable))
-            for one in without_unhealthy(tuple(reasons))
-        )
+        return all(map(self._is_resolvable, without_unhealthy(tuple(reasons))))
+
+    def _is_resolvable(self, reason: str) -> bool:
+        return self._named(reason) in self._resolvable
+
+    def _named(self, reason: str) -> str:
+        """The reason as a plugin names it: the whole text, or else its beginning."""
+        if reason in self._causes:
+            return reason
+        return next((text for text in self._causes if reason.startswith(text)), reason)
 
     def pre_filter(self, info: PodInfo) -> Filters:
         """Read a pod, once for all nodes."""

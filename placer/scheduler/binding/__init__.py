@@ -1,6 +1,6 @@
 """Writes that place pods: a plan to the API server, and the end of an earlier leader's late writes.
 
-`binding` is the one write that places a pod, `committer` all that carries out a plan, `scope` the pods to which the
+`cycle` is the binding cycle of a pod, `binding` its one write, `scope` the pods to which the
 leader may be writing, and `fence` makes the writes of an earlier leader fail. What always holds: node and GPUs are
 one write.
 """
