@@ -24,7 +24,6 @@ from monitor.sampler import Sampler
 from monitor.settings import Settings
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Subscribe
-from plimsoll.bus.stream import Stream
 from plimsoll.events import Gpu
 from plimsoll.ids import NodeName
 from plimsoll.nvml.xid_listener import XidListener
@@ -71,8 +70,7 @@ class _Parts:
 
     def __init__(self, settings: Settings, identity: Identity, store: Store) -> None:
         node, root = NodeName(settings.node), Path(settings.broker_root)
-        stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-        target = StreamTarget(settings.nats_url, node, stream, settings.nats_access)
+        target = StreamTarget(settings.nats_url, node, settings.stream, settings.nats_access)
         self.metrics = NodeMetrics(node, self._sources(store))
         self.advertiser = Advertiser(settings, self._labels_read)
         self.publisher = Publisher(target, store, self._publisher_listeners())
@@ -178,10 +176,10 @@ async def _eternal(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> 
 
 @contextlib.asynccontextmanager
 async def _metrics_server(settings: Settings, metrics: NodeMetrics) -> AsyncIterator[None]:
-    if settings.metrics_port is None:
+    if settings.http_port is None:
         yield
         return
-    host, variable = settings.metrics_address, PREFIX + "METRICS_PORT"
-    async with serving_tcp(routes(metrics), host, settings.metrics_port, variable) as port:
+    host, variable = settings.http_address, PREFIX + "HTTP_PORT"
+    async with serving_tcp(routes(metrics), host, settings.http_port, variable) as port:
         log.info("metrics", host=host, port=port)
         yield

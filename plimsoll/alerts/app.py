@@ -32,7 +32,7 @@ async def run(given: Given, stop: asyncio.Event) -> None:
         InputError: a setting cannot work; in a group where a task found that out.
     """
     book = given.book()
-    reader = Reader(book, given.nats_url, given.nats_access)
+    reader = Reader(book, given.bus.nats_url, given.bus.nats_access)
     senders = [Sender(url, given.settings, given.labels) for url in given.urls]
     board = _Board(book, reader, senders)
     registry = CollectorRegistry()
@@ -47,7 +47,7 @@ async def run(given: Given, stop: asyncio.Event) -> None:
         tasks.create_task(board.run(), name="board")
         kinds = sorted(kind.value for kind in book.kinds)
         shown = [sender.url for sender in senders]
-        log.info("watching", nats=shown_url(given.nats_url), alertmanagers=shown, alerts=kinds)
+        log.info("watching", nats=shown_url(given.bus.nats_url), alertmanagers=shown, alerts=kinds)
     log.info("stopped", firing=len(board.firing))
 
 

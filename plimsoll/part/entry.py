@@ -11,9 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Final, Protocol, TypeVar
-
-from msgspec import Meta
+from typing import Final, Protocol, TypeVar
 
 from plimsoll.part.ending import run_to_end
 from plimsoll.part.errors import BAD_INPUT, CannotGoOnError, InputError, errors_in
@@ -23,9 +21,6 @@ from plimsoll.part.log import get_logger, log_json
 from plimsoll.part.threads import Threads, leave_hanging_threads
 
 CANNOT_GO_ON: Final = 1
-
-LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
-"""The lowest level that is logged."""
 
 
 class PartSettings(Protocol):
