@@ -2,11 +2,10 @@
 
 Here: the lifecycle (`app`), the parts wired together (`parts`), the loop over all (`frontend`), the watches and what
 they show (`event_handlers`), the attempts (`attempts`), and the decision on one pod (`scheduling`).
-Folders hold the rest: the pods (`pods`), the cluster that decisions read (`cache`), rules about other pods
-(`domains`), persistent volumes (`volumes`; the pods that wait for a claim are in `claims`), the order of tries
-(`queue`), the reasons why pods wait (`failures`), writes that place (`binding`), preemption (`preemption`),
-relocation (`relocation`), resizes (`resize`), reports to people (`reporting`), and the answers to a kube-scheduler
-that stands in front (`extender`). No two folders import each other.
+Folders hold the rest: the pods (`pods`), the cluster that decisions read (`cache`), the rules of placement by their
+Kubernetes names and preemption (`plugins`), the order of tries (`queue`), the reasons why pods wait (`failures`),
+writes that place (`binding`), relocation (`relocation`), resizes (`resize`), reports to people (`reporting`), and the
+answers to a kube-scheduler that stands in front (`extender`). No two folders import each other.
 
 Not here: the choice of a GPU (`placer.core`), and reports (`placer.intake.reports`, `placer.stores.scores`).
 
