@@ -1,7 +1,7 @@
 """The order in which a search reads nodes: each policy has an index over all nodes, kept up with every change.
 
-`GpuIndex` serves policies that rank one GPU by itself. A policy whose score depends on the pod brings its own, or the
-`placer.core.node_index`.
+`GpuIndex` serves policies that rank one GPU by itself. A policy whose score depends on the pod or the node brings
+its own, or the `placer.core.node_index`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -35,7 +35,7 @@ class Plugin(Generic[S]):
     resolvable: ClassVar[frozenset[str]] = frozenset()
 
     def pre_filter(self, info: PodInfo) -> S | None:
-        """What the rule reads of a pod, read once; None where the rule has nothing against any node for this pod."""
+        """What the rule reads of a pod, read once; None for a pod that the rule refuses on no node."""
         raise NotImplementedError
 
     def sign(self, info: PodInfo) -> object:
@@ -47,11 +47,17 @@ class Plugin(Generic[S]):
         raise NotImplementedError
 
     def reads(self, node: Node) -> Hashable:  # noqa: ARG002 - a rule that reads no object of a node
-        """What the rule reads of a node's object beside spec, status and labels; changes of the rest are no news."""
+        """What the rule reads of a node's object; needed for all but spec, status and labels, whose changes are seen.
+
+        A rule that keeps the `gains` of this class gives here all that it reads, labels, spec and status too.
+        """
         return None
 
     def gains(self, node: Node, old: Node) -> Cause:
-        """The queueing hint: the causes that a change of a node's object may have lifted. A heartbeat lifts none."""
+        """The queueing hint: the causes that a change of a node's object may have lifted. A heartbeat lifts none.
+
+        Unless a rule overrides it: all its causes if `reads` changed, so none for a rule that has no `reads` either.
+        """
         if self.reads(node) == self.reads(old):
             return NOTHING
         lifted = NOTHING

@@ -52,6 +52,8 @@ class Judgement:
 class Policy(ABC):
     """The order among the places that fit. `rank`, `score` and `sub_scores` suffice for one that judges GPU by GPU.
 
+    They do not see the node. A policy that compares nodes overrides `judge` and `index`.
+
     Attributes:
         name: the policy's name in `plimsoll.dev/policy`.
     """
