@@ -19,7 +19,6 @@ from monitor.sampler import MemoryPoll, Sampler
 from monitor.settings import Settings
 from plimsoll.broker.subscription import subscribed
 from plimsoll.broker.wire import Subscribe
-from plimsoll.bus.stream import Stream
 from plimsoll.ids import NodeName
 from plimsoll.nvml.xids import XidListener
 from plimsoll.part.ending import noticed, tasks_until
@@ -59,8 +58,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
 async def _run_parts(settings: Settings, identity: Identity, store: Store, stop: asyncio.Event) -> None:
     node, root, wakened = NodeName(settings.node), Path(settings.broker_root), asyncio.Event()
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    publisher = Publisher(StreamTarget(settings.nats_url, node, stream, settings.nats_access), store)
+    publisher = Publisher(StreamTarget(settings.nats_url, node, settings.stream, settings.nats_access), store)
     measurer = Measurer(root, wakened.set)
     metrics = NodeMetrics(node, store, publisher, measurer)
     sampler = Sampler(wakened.set, metrics.driver_called)
@@ -112,10 +110,10 @@ async def _eternal(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> 
 
 @contextlib.asynccontextmanager
 async def _metrics_server(settings: Settings, metrics: NodeMetrics) -> AsyncIterator[None]:
-    if settings.metrics_port is None:
+    if settings.http_port is None:
         yield
         return
-    host, variable = settings.metrics_address, PREFIX + "METRICS_PORT"
-    async with serving_tcp(routes(metrics), host, settings.metrics_port, variable) as port:
+    host, variable = settings.http_address, PREFIX + "HTTP_PORT"
+    async with serving_tcp(routes(metrics), host, settings.http_port, variable) as port:
         log.info("metrics", host=host, port=port)
         yield

@@ -9,14 +9,13 @@ from typing import Annotated
 from msgspec import Meta
 
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.bus.access import BusAccess
-from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
+from plimsoll.bus.settings import StreamSettings, check_bus
 from plimsoll.events import SLOWEST_HEARTBEAT_S
 from plimsoll.ids import NODE_PATTERN
-from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.kube.kubeconfig import ClusterSettings, check_kubeconfig
 from plimsoll.part import settings
-from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import ProcessSettings
 from plimsoll.quantity import MIB
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -24,24 +23,16 @@ Folder = Annotated[str, Meta(min_length=1)]  # an empty path would be the curren
 NodeText = Annotated[str, Meta(pattern=NODE_PATTERN)]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ProcessSettings, StreamSettings, ClusterSettings):
     """Every setting, with its default.
 
     Attributes:
         node: this node's name in Kubernetes (RFC 1123); it has no default.
-        nats_url: the NATS server for events; several URLs with commas.
         nats_url_file: a file whose only line is used in the place of `nats_url`, so that each node may have a user
             and a password of its own; read at the start. Empty: none.
-        nats_ca: PEM file of the authorities of NATS's certificate; empty: those of the system.
-        nats_certificate, nats_key: PEM files of this client's certificate and its key; empty: none is shown.
-        nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
-        nats_nkey: file with the seed of a user's nkey; empty: none.
         broker_root: the broker's root directory, which holds `broker.sock`; it need not exist.
         state_dir: directory of the state that outlives a restart (epoch, outbox, living tasks); for one monitor.
-        log_level: the lowest level that is logged: debug, info, warning or error.
-        metrics_port: port of `/metrics`; None serves none, 0 takes any free port (the log names it).
-        metrics_address: the address of that port.
         reconcile_s: between samples otherwise. They find what neither an announcement nor a glance shows. 1 s costs
             half a percent of a core with 64 tasks, and 5 s a fifth of that.
         idle_period_s: the period over which idle time is measured; Kang et al. use a minute.
@@ -49,45 +40,20 @@ class Settings:
             without a report, the placer places nothing here.
         outbox_bytes: the bytes of events that may wait on disk for NATS. When the outbox is full, sampling pauses and
             the broker keeps its journal, so no announcement of the hook is lost. SQLite's file is a fifth larger.
-        stream_max_bytes: size of the JetStream stream, where this monitor makes it. Give the placer the same.
-        stream_max_age_s: age of its oldest event, likewise: a week, far longer than any heartbeat. An event that has
-            waited longer on disk is dropped, logged and counted.
-        stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
-        kubeconfig: the cluster in which to advertise the node's resources: a path, `in-cluster`, or empty for none.
         overcommit_ratio: bytes promised per usable byte.
         sharers_per_gpu: containers that may share one GPU; 30 as in Kang et al.
     """
 
     node: NodeText
-    nats_url: str = "nats://127.0.0.1:4222"
     nats_url_file: str = ""
-    nats_ca: str = ""
-    nats_certificate: str = ""
-    nats_key: str = ""
-    nats_credentials: str = ""
-    nats_nkey: str = ""
     broker_root: Folder = SYSTEM_ROOT
     state_dir: Folder = "/var/lib/plimsoll-monitor"
-    log_level: LogLevel = "info"
-    metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    metrics_address: str = "127.0.0.1"
     reconcile_s: Positive = 5.0
     idle_period_s: Annotated[float, Meta(ge=0.05)] = 60.0
     heartbeat_s: Annotated[float, Meta(gt=0, le=SLOWEST_HEARTBEAT_S)] = 60.0
     outbox_bytes: Annotated[int, Meta(ge=10_000)] = 128 * MIB
-    stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
-    stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
-    stream_replicas: Replicas = 1
-    kubeconfig: str = ""
     overcommit_ratio: Annotated[float, Meta(gt=0, le=10)] = 1.0
     sharers_per_gpu: Annotated[int, Meta(ge=1, le=1000)] = 30
-
-    @property
-    def nats_access(self) -> BusAccess:
-        """The files by which this part and NATS know each other."""
-        return BusAccess(
-            self.nats_ca, self.nats_certificate, self.nats_key, self.nats_credentials, self.nats_nkey
-        )
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -100,7 +66,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         Settings,
         environment,
         checks={
-            "nats_url": lambda variable, urls: settings.check_urls(variable, urls, NATS_SCHEMES),
+            "nats_url": check_bus,
             "kubeconfig": check_kubeconfig,
         },
         rules=[lambda given: given.nats_access.check()],
@@ -124,5 +90,5 @@ def _read_urls(path: str) -> str:
         # A URL in the place of its file holds a password, which the text of an OSError repeats.
         cause = error.strerror if isinstance(error, OSError) else error
         raise InputError(variable, settings.shown_url(path), f"cannot be read ({cause})", remedy) from error
-    settings.check_urls(variable, urls, NATS_SCHEMES)
+    check_bus(variable, urls)
     return urls

@@ -31,7 +31,6 @@ from placer.stores.learned import LearnedStore, LearnedWriter
 from placer.stores.list_writer import ListWriter
 from placer.stores.scores import ScoreList
 from plimsoll.bus.client import BusClient
-from plimsoll.bus.stream import Stream
 from plimsoll.events import Report
 from plimsoll.ids import PodUid
 from plimsoll.native import HOOK_LIBRARY
@@ -81,10 +80,9 @@ async def assemble(
     _check_has_nodes(settings, cluster)
     leads = cluster.leads if cluster else None
     client = BusClient()
-    stream = Stream(settings.stream_max_bytes, settings.stream_max_age_s, settings.stream_replicas)
-    options = IntakeOptions(f"placer-{settings.instance}", stream=stream)
+    options = IntakeOptions(f"placer-{settings.instance}", stream=settings.stream)
     intake = Intake(client, decider.reports, decider.metrics.reports, options)
-    publisher = Publisher(client.jetstream(), decider.metrics.servers, stream=stream)
+    publisher = Publisher(client.jetstream(), decider.metrics.servers, stream=settings.stream)
     local = await _local(settings, environment, decider, publisher)
     if cluster is not None and local is None:
         decider.pool.absent = ABSENT

@@ -10,37 +10,25 @@ from msgspec import Meta
 from placer.api.access import TokenFile
 from placer.core.policies import policy_named
 from placer.extender.tls import TlsFiles
-from plimsoll.bus.access import BusAccess
-from plimsoll.bus.stream import LONGEST_AGE_S, MAX_AGE_S, MAX_BYTES, NATS_SCHEMES, Replicas
-from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.bus.settings import StreamSettings, check_bus
+from plimsoll.kube.kubeconfig import ClusterSettings, check_kubeconfig
 from plimsoll.part import settings
-from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
-from plimsoll.part.settings import PREFIX, check_urls
+from plimsoll.part.settings import PREFIX, ProcessSettings
 from plimsoll.redis_client import check_redis_url
 
 HttpAuth = Literal["none", "token", "kubernetes"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ProcessSettings, StreamSettings, ClusterSettings):
     """Each field is read from `PLIMSOLL_` and its name in capitals.
 
     Attributes:
-        nats_url: the bus; several URLs with commas.
-        nats_ca: PEM file of the authorities of NATS's certificate; empty: those of the system.
-        nats_certificate, nats_key: PEM files of this client's certificate and its key; empty: none is shown.
-        nats_credentials: file with a user's JWT and nkey (`.creds`); empty: none.
-        nats_nkey: file with the seed of a user's nkey; empty: none.
         redis_url: the sorted list; `redis://`, `rediss://` or `unix://`, or the sentinels that know the master:
             `redis+sentinel://host:26379,host:26379/master/0`.
         instance: the name of this placer among those that run at the same time: letters, digits, `-` and `_`.
         policy: the policy for pods that name none.
-        stream_max_bytes: size of the JetStream stream, where this placer makes it. Give monitors the same.
-        stream_max_age_s: age of its oldest event, likewise, in seconds.
-        stream_replicas: NATS servers that keep the stream, likewise: 1, 3 or 5, at most as many as the cluster has.
-        http_address, http_port: the TCP address of metrics, health and all reads; none is served without a port.
-            0 takes a free port, which the log names.
         http_host: the address or name by which other placers of the cluster reach that port; those that follow pass
             on to the one that leads what it alone can answer. Empty: `http_address`, unless that stands for all.
         http_auth: the readers there: `none` (everybody who reaches the port), `token` (holders of the token in
@@ -49,8 +37,6 @@ class Settings:
         http_token_file: path of the file with that token; a new token in it is in force at once. Empty: none.
         control_socket: path of a UNIX socket that serves the same and takes pods for the local front end, for its
             owner alone. Empty: none.
-        kubeconfig: path of a kubeconfig, or `in-cluster`. With it the placer schedules for Kubernetes, and inside a
-            cluster without local nodes as well.
         on_violation: what happens to a pod that passes its line in spite of enforcement: `report`, `evict`, or
             `evict-all` for pods of other schedulers too, see docs/operations.md.
         violation_grace_s: the time for which reports must show such a pod past its line, in seconds.
@@ -70,8 +56,8 @@ class Settings:
             may be used.
         unheld_pods: pods with a container that asks for a GPU and has no pages or library in its own spec, so that
             nothing would hold it: `refuse`, or `place` where placing alone is wanted.
-        extender_address, extender_port: the TCP address at which kube-scheduler may use the placer as its extender;
-            none is served without a port. 0 takes a free port, which the log names.
+        extender_port: the TCP port at `http_address` at which kube-scheduler may use the placer as its extender; none
+            is served without it. 0 takes a free port, which the log names.
         extender_certificate, extender_key: paths of PEM files for TLS there. Empty: plain HTTP.
         extender_client_ca: path of a PEM file with the authority of client certificates. Beyond loopback it must be
             given.
@@ -79,28 +65,15 @@ class Settings:
             of use with `extender_client_ca` alone. Empty: every certificate of that authority.
         local_nodes: path of a JSON list of `placer.local.runner.LocalNode`; with it, the placer places pods from
             the control socket on these nodes. Empty: none.
-        log_level: `debug`, `info`, `warning` or `error`.
     """
 
-    nats_url: str = "nats://127.0.0.1:4222"
-    nats_ca: str = ""
-    nats_certificate: str = ""
-    nats_key: str = ""
-    nats_credentials: str = ""
-    nats_nkey: str = ""
     redis_url: str = "redis://127.0.0.1:6379/0"
     instance: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")] = "placer"
     policy: str = "headroom"
-    stream_max_bytes: Annotated[int, Meta(ge=1_000_000)] = MAX_BYTES
-    stream_max_age_s: Annotated[float, Meta(ge=60, le=LONGEST_AGE_S)] = MAX_AGE_S
-    stream_replicas: Replicas = 1
-    http_address: str = "127.0.0.1"
-    http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     http_host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]{0,253}$")] = ""
     http_auth: HttpAuth = "none"
     http_token_file: str = ""
     control_socket: str = ""
-    kubeconfig: str = ""
     on_violation: Annotated[str, Meta(pattern="^(report|evict|evict-all)$")] = "report"
     violation_grace_s: Annotated[float, Meta(ge=1, le=86400)] = 60.0
     relocation: Annotated[str, Meta(pattern="^(off|dry-run|on)$")] = "off"
@@ -111,21 +84,12 @@ class Settings:
     lease_s: Annotated[int, Meta(ge=1, le=60)] = 1
     pool_namespace: Annotated[str, Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
     unheld_pods: Annotated[str, Meta(pattern="^(refuse|place)$")] = "refuse"
-    extender_address: str = "127.0.0.1"
     extender_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     extender_certificate: str = ""
     extender_key: str = ""
     extender_client_ca: str = ""
     extender_clients: str = "system:kube-scheduler"
     local_nodes: str = ""
-    log_level: LogLevel = "info"
-
-    @property
-    def nats_access(self) -> BusAccess:
-        """The files by which this part and NATS know each other."""
-        return BusAccess(
-            self.nats_ca, self.nats_certificate, self.nats_key, self.nats_credentials, self.nats_nkey
-        )
 
     @property
     def places_locally(self) -> bool:
@@ -149,7 +113,7 @@ def load(environment: Mapping[str, str]) -> Settings:
         environment,
         checks={
             "policy": lambda variable, name: policy_named(name, variable),
-            "nats_url": lambda variable, urls: check_urls(variable, urls, NATS_SCHEMES),
+            "nats_url": check_bus,
             "redis_url": check_redis_url,
             "kubeconfig": check_kubeconfig,
         },
@@ -163,7 +127,7 @@ def _check_extender(given: Settings) -> None:
     if given.places_locally:
         remedy = "leave it out, or schedule for Kubernetes"
         raise InputError(PREFIX + "EXTENDER_PORT", given.extender_port, "needs a cluster", remedy)
-    given.extender_tls.check(given.extender_address)
+    given.extender_tls.check(given.http_address)
 
 
 def _check_http_auth(given: Settings) -> None:

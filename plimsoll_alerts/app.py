@@ -34,7 +34,7 @@ async def run(given: Given, stop: asyncio.Event) -> None:
         InputError: a setting cannot work; in a group where a task found that out.
     """
     book = given.book()
-    reader = Reader(book, given.nats_url, given.nats_access)
+    reader = Reader(book, given.bus.nats_url, given.bus.nats_access)
     senders = [Sender(url, given.settings, given.labels) for url in given.urls]
     evaluator = _Evaluator(book, reader, senders)
     registry = CollectorRegistry()
@@ -49,7 +49,7 @@ async def run(given: Given, stop: asyncio.Event) -> None:
         tasks.create_task(evaluator.run(), name="evaluator")
         kinds = sorted(kind.value for kind in book.kinds)
         shown = [sender.url for sender in senders]
-        log.info("watching", nats=shown_url(given.nats_url), alertmanagers=shown, alerts=kinds)
+        log.info("watching", nats=shown_url(given.bus.nats_url), alertmanagers=shown, alerts=kinds)
     log.info("stopped", firing=len(evaluator.firing))
 
 

@@ -6,23 +6,18 @@ The bus has the variables of all parts: `PLIMSOLL_NATS_URL` and the files of `pl
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
-from msgspec import Meta
-
-from plimsoll.bus.access import BusAccess
-from plimsoll.bus.stream import NATS_SCHEMES
+from plimsoll.bus.settings import BusSettings, load_bus
 from plimsoll.part import settings
-from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import ProcessSettings
 from plimsoll_alerts.core.alert import AlertKind
 from plimsoll_alerts.core.book import AlertBook
 
 PREFIX: Final = "PLIMSOLL_ALERTS_"
-
-NATS_URL: Final = "PLIMSOLL_NATS_URL"
 
 RUNBOOKS: Final = "docs/runbooks"
 """The folder of the alerts' pages in the project's tree, which serves nobody's browser."""
@@ -31,8 +26,8 @@ _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _OURS: Final = frozenset({"alertname", "severity", "node", "gpu", "model", "pod", "container"})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ProcessSettings):
     """Each field is read from `PLIMSOLL_ALERTS_` and its name in capitals.
 
     Attributes:
@@ -48,9 +43,6 @@ class Settings:
         user: the user for basic authentication; empty: none.
         password_file: a file with that user's password, read at each post.
         token_file: a file with a bearer token, read at each post; in place of `user`.
-        http_address, http_port: the TCP address of metrics and health; none is served without a port. 0 takes a free
-            port, which the log names.
-        log_level: `debug`, `info`, `warning` or `error`.
     """
 
     alertmanager_url: str
@@ -63,9 +55,6 @@ class Settings:
     user: str = ""
     password_file: str = ""
     token_file: str = ""
-    http_address: str = "127.0.0.1"
-    http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    log_level: LogLevel = "info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +63,11 @@ class Given:
 
     Attributes:
         settings: its own settings.
-        nats_url: the bus.
-        nats_access: the files by which the service and NATS know each other.
+        bus: those of all parts on the bus.
     """
 
     settings: Settings
-    nats_url: str = "nats://127.0.0.1:4222"
-    nats_access: BusAccess = field(default_factory=BusAccess)
+    bus: BusSettings
 
     @property
     def log_level(self) -> str:
@@ -119,12 +106,7 @@ def load(environment: Mapping[str, str]) -> Given:
         },
         rules=[_check_files, _check_identity],
     )
-    given = Given(own, nats_access=BusAccess.of(environment))
-    if url := environment.get(NATS_URL, ""):
-        given = replace(given, nats_url=url)
-    settings.check_urls(NATS_URL, given.nats_url, NATS_SCHEMES)
-    given.nats_access.check()
-    return given
+    return Given(own, load_bus(environment))
 
 
 def _check_urls(variable: str, urls: str | None) -> None:

@@ -13,26 +13,12 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 
 from msgspec import Meta
 
-import hook.broker.settings
-import monitor.settings
-import placer.pool.settings
-import placer.settings
-import placer.webhook.settings
-import plimsoll_alerts.settings
 from placer.core.policies import OURS_LATER, POLICIES
 from placer.pool.core.release_policy import FORM as RELEASE_POLICY
 from plimsoll_alerts.core.alert import AlertKind
+from tools.settings import PARTS
 
 Form = dict[str, Any]
-
-PARTS: Final[Mapping[str, type]] = {
-    "placer": placer.settings.Settings,
-    "pool": placer.pool.settings.Settings,
-    "webhook": placer.webhook.settings.Settings,
-    "monitor": monitor.settings.Settings,
-    "broker": hook.broker.settings.Settings,
-    "alerts": plimsoll_alerts.settings.Settings,
-}
 
 _KIND: Final = f" *({'|'.join(kind.value.replace('.', '[.]') for kind in AlertKind)}) *"
 
@@ -112,7 +98,7 @@ def form_of(part: str, name: str) -> Form:
     """The form of a setting."""
     if (part, name) in CHECKED:
         return dict(CHECKED[part, name])
-    return _form(get_type_hints(PARTS[part], include_extras=True)[name])
+    return _form(get_type_hints(PARTS[part][1], include_extras=True)[name])
 
 
 def _form(hint: Any) -> Form:  # noqa: ANN401 - a type with its notes

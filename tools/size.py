@@ -16,6 +16,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
+from tools.settings import count
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 TESTS: Final = "tests"
 MEASURING: Final = "emulator, bench, tools, docs"
@@ -61,23 +63,13 @@ def _without_comment(found: re.Match[str]) -> str:
     return "\n" * found[0].count("\n") if found[0].startswith("/") else found[0]
 
 
-def settings_in(text: str) -> int:
-    """The number of fields of a part's `Settings`."""
-    return sum(
-        isinstance(statement, ast.AnnAssign)
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ClassDef) and node.name == "Settings"
-        for statement in node.body
-    )
-
-
 _COUNTS: Final = {".py": python_lines, ".c": c_lines, ".h": c_lines}
 
 
 def main() -> int:
     """Print a table: each folder with its lines and files, and the sum of each group."""
     listed = subprocess.check_output(("git", "ls-files", "-z"), cwd=ROOT, text=True)  # noqa: S607 - git by its name
-    lines, files, settings = defaultdict[str, int](int), defaultdict[str, int](int), 0
+    lines, files = defaultdict[str, int](int), defaultdict[str, int](int)
     for path in (ROOT / name for name in listed.split("\0") if name):
         if path.suffix not in _COUNTS or not path.is_file():
             continue
@@ -86,12 +78,10 @@ def main() -> int:
         for name in {group, folder if folder == group else f"{group}/{folder}"}:
             lines[name] += _COUNTS[path.suffix](text)
             files[name] += 1
-        if group == PRODUCT and path.name == "settings.py":
-            settings += settings_in(text)
     for name in sorted(lines, key=lambda name: (name.partition("/")[0] != PRODUCT, name)):
         label = "  " + name.partition("/")[2] if "/" in name else name
         sys.stdout.write(f"{label:<24}{lines[name]:>8} lines{files[name]:>6} files\n")
-    sys.stdout.write(f"{'settings':<24}{settings:>8}\n")
+    sys.stdout.write(f"{'settings':<24}{count():>8}\n")
     return 0
 
 

@@ -176,8 +176,8 @@ def scrapes(targets: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
 
 def _node(name: str, kubeconfig: str, monitor_port: int, broker_port: int) -> EmulatedNode:
     gpu = EmulatedGpu(MODELS[name], "16Gi" if name == "charlie" else "24Gi", {"reserved": "1Gi"})
-    monitor = {**QUICK, "kubeconfig": kubeconfig, "metrics_port": str(monitor_port)}
-    broker = {"kubeconfig": kubeconfig, "node": name, "metrics_port": str(broker_port)}
+    monitor = {**QUICK, "kubeconfig": kubeconfig, "http_port": str(monitor_port)}
+    broker = {"kubeconfig": kubeconfig, "node": name, "http_port": str(broker_port)}
     if name == OVERCOMMITTED:
         monitor |= {"overcommit_ratio": "2"}
         broker |= {"overcommit": "true"}

@@ -175,13 +175,13 @@ async def _metrics(engine: Engine, settings: Settings, files_thread: Executor) -
     Raises:
         InputError: the port is taken.
     """
-    if settings.metrics_port is None:
+    if settings.http_port is None:
         yield
         return
     # Imported here: the web server takes half of the broker's start, and most brokers of tests need none.
     loop = asyncio.get_running_loop()
     metrics = await loop.run_in_executor(files_thread, importlib.import_module, "hook.broker.metrics")
-    async with metrics.serving_metrics(engine, settings.metrics_address, settings.metrics_port) as port:
+    async with metrics.serving_metrics(engine, settings.http_address, settings.http_port) as port:
         _log.info("metrics_ready", port=port)
         yield
 

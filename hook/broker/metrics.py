@@ -310,4 +310,4 @@ def serving_metrics(engine: Engine, host: str, port: int) -> AbstractAsyncContex
         uses.description = await engine.describe()
         return await bake(request)
 
-    return serving_tcp((web.get("/metrics", handle),), host, port, PREFIX + "METRICS_PORT")
+    return serving_tcp((web.get("/metrics", handle),), host, port, PREFIX + "HTTP_PORT")

@@ -9,14 +9,14 @@ from msgspec import Meta
 from hook.broker.core.enforcement import EnforcementName
 from hook.broker.core.memory.policies import WaitPolicyName
 from plimsoll.broker.wire import SYSTEM_ROOT
-from plimsoll.kube.kubeconfig import check_kubeconfig
+from plimsoll.kube.kubeconfig import ClusterSettings, check_kubeconfig
 from plimsoll.part import settings
-from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import ProcessSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ProcessSettings, ClusterSettings):
     """From the environment, for example `PLIMSOLL_BROKER_MEASURE=true`.
 
     Attributes:
@@ -33,10 +33,6 @@ class Settings:
         wait_longest_s: seconds after which a wait fails like an allocation past the line; None for never, because
             a job may wait through a night.
         measure: read NVML here, for memory that no call counts. On a node with a monitor, the monitor measures.
-        metrics_port: port of `/metrics` for Prometheus; None for none, 0 for any free port (logged).
-        metrics_address: the address of the metrics' socket.
-        kubeconfig: access to the cluster whose pods on this node are watched: a path, `in-cluster`, or empty for
-            none.
         node: this node's name in Kubernetes; needed with `kubeconfig`.
         kubelet_root: the kubelet's `--root-dir`, such as `/var/lib/kubelet`: serve the inline volume
             `csi: {driver: plimsoll.dev}` to this node's pods. Empty for no volume. Needs root, and the directory at
@@ -47,7 +43,6 @@ class Settings:
             socket in `kubelet_root`.
         users_lock: a file on which the users of this broker hold a shared lock; the broker ends once none does.
             `plimsoll run` names it to a broker of its own. Empty: the broker lives until a signal.
-        log_level: the lowest level that is logged: debug, info, warning or error.
     """
 
     enforcement: EnforcementName = "both"
@@ -56,15 +51,11 @@ class Settings:
     wait_policy: WaitPolicyName = "fifo"
     wait_longest_s: Annotated[float, Meta(gt=0)] | None = None
     measure: bool = False
-    metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    metrics_address: str = "127.0.0.1"
-    kubeconfig: str = ""
     node: str = ""
     kubelet_root: str = ""
     pool_namespace: str = ""
     pod_resources: str = ""
     users_lock: str = ""
-    log_level: LogLevel = "info"
 
     @property
     def pod_resources_socket(self) -> str:

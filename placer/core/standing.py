@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll.contract import OPT_OUT, opt_out_of
+from plimsoll.contract import opt_out_of
 from plimsoll.cordons import cordoned_gpus
 from plimsoll.events import NodeState
 from plimsoll.kube.models import Node
@@ -50,11 +50,6 @@ class Standing:
             one.gpu for one in state.health
         }
         return tuple(sorted(self.cordoned - here))
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the node's label takes it out of Plimsoll."""
-        return any(reason.startswith(OPT_OUT) for reason in self.closed)
 
 
 OPEN: Final = Standing()

@@ -21,6 +21,7 @@ from placer.extender.wire import BindingArgs
 from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from placer.scheduler.pods.nominator import bookings_of
 from placer.scheduler.profile import PodReader
+from plimsoll.contract import opt_out_of
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease
 from plimsoll.kube.models import Pod
@@ -158,7 +159,8 @@ class Extender:
         """The reason why a node takes no pod of Plimsoll's, of which kube-scheduler knows nothing."""
         cache = self.binds.cache
         known = cache.node(node)
-        return cache.paused or (OPTED_OUT if known is not None and known.standing.is_off else None)
+        is_off = known is not None and opt_out_of(known.labels) is not None
+        return cache.paused or (OPTED_OUT if is_off else None)
 
     async def bind(self, order: BindingArgs) -> None:
         """Bind a pod with GPUs of this node that are free at this moment, see `Binds.bind`.

@@ -21,9 +21,9 @@ async def serve_extender(settings: Settings, port: int, extender: Extender) -> N
     names = (name.strip() for name in settings.extender_clients.split(","))
     clients = frozenset(name for name in names if name) if settings.extender_client_ca else frozenset()
     metrics = ExtenderMetrics(extender.decider.metrics.registry)
-    address = settings.extender_address, port
+    address = settings.http_address, port
     async with serving_extender(extender, address, metrics, context, clients) as number:
-        get_logger().info("extender ready", address=settings.extender_address, port=number)
+        get_logger().info("extender ready", address=settings.http_address, port=number)
         if context is not None:
             await files.follow(context)
         await asyncio.get_running_loop().create_future()  # until cancelled

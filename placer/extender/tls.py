@@ -55,7 +55,7 @@ class TlsFiles:
         if not self.client_ca and not _is_loopback(address):
             problem = "is open to others, who could bind pods"
             remedy = f"give {PREFIX}EXTENDER_CLIENT_CA, or listen on 127.0.0.1"
-            raise InputError(PREFIX + "EXTENDER_ADDRESS", address, problem, remedy)
+            raise InputError(PREFIX + "HTTP_ADDRESS", address, problem, remedy)
 
     def context(self) -> ssl.SSLContext | None:
         """The server's side of TLS; None for plain HTTP. Blocks.

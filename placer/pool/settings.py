@@ -8,18 +8,18 @@ from msgspec import Meta
 
 from placer.pool.core.release_policy import release_policy_of
 from placer.pool.reservations import Template
-from plimsoll.kube.kubeconfig import IN_CLUSTER, check_kubeconfig
+from plimsoll.kube.kubeconfig import IN_CLUSTER, ClusterSettings, check_kubeconfig
 from plimsoll.part import settings
-from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import ProcessSettings
 
 PREFIX: Final = "PLIMSOLL_POOL_"
 
 _NAME: Final = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ProcessSettings, ClusterSettings):
     """Each field is read from `PLIMSOLL_POOL_` and its name in capitals.
 
     Attributes:
@@ -31,10 +31,6 @@ class Settings:
         policy: when idle GPUs are given back: `on-demand`, `reservation(n)` or `hybrid(n, s)`, see docs/pool.md.
         runtime_class: the runtime class that brings GPUs into reservation pods. Empty: the nodes' default runtime.
         priority_class: the priority class of reservation pods, above that of native pods. Empty: none.
-        kubeconfig: path of a kubeconfig, or `in-cluster`.
-        http_address, http_port: the TCP address of metrics and health; none is served without a port. 0 takes a free
-            port, which the log names.
-        log_level: `debug`, `info`, `warning` or `error`.
     """
 
     image: Annotated[str, Meta(min_length=1)]
@@ -45,9 +41,6 @@ class Settings:
     runtime_class: Annotated[str, Meta(pattern=f"^$|{_NAME}")] = ""
     priority_class: Annotated[str, Meta(pattern=f"^$|{_NAME}")] = ""
     kubeconfig: str = IN_CLUSTER
-    http_address: str = "127.0.0.1"
-    http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    log_level: LogLevel = "info"
 
     @property
     def template(self) -> Template:

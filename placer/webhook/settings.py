@@ -12,24 +12,22 @@ from plimsoll.dialects import Dialect
 from plimsoll.dialects.gpushare import Gpushare
 from plimsoll.dialects.hami import Hami
 from plimsoll.dialects.kai import Kai
-from plimsoll.kube.kubeconfig import IN_CLUSTER, check_kubeconfig
+from plimsoll.kube.kubeconfig import IN_CLUSTER, ClusterSettings, check_kubeconfig
 from plimsoll.part import settings
-from plimsoll.part.entry import LogLevel
 from plimsoll.part.errors import InputError
+from plimsoll.part.settings import ProcessSettings
 
 PREFIX: Final = "PLIMSOLL_WEBHOOK_"
 
 _NAME: Final = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ProcessSettings, ClusterSettings):
     """Each field is read from `PLIMSOLL_WEBHOOK_` and its name in capitals.
 
     Attributes:
         port: the TCP port of reviews at `http_address`, by HTTPS; 0 takes a free port, which the log names.
-        http_address, http_port: the TCP address of metrics and health, without TLS; none is served without a port.
-        kubeconfig: path of a kubeconfig, or `in-cluster`.
         names: further DNS names and IP addresses for the certificate, with commas, where the configuration has a URL.
         extended_schedulers: schedulers to which the placer is an extender, with commas. Pods that ask for GPUs of
             ours under any other scheduler than `plimsoll` and these are refused.
@@ -40,12 +38,9 @@ class Settings:
         hami: whether to understand `nvidia.com/gpumem`, `gpumem-percentage` and `gpucores`.
         gpushare: the unit of `aliyun.com/gpu-mem`, `GiB` or `MiB`; `off` leaves such pods alone.
         kai: whether to understand the annotations `gpu-fraction` and `gpu-memory`.
-        log_level: `debug`, `info`, `warning` or `error`.
     """
 
     port: Annotated[int, Meta(ge=0, le=65535)] = 8443
-    http_address: str = "127.0.0.1"
-    http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     kubeconfig: str = IN_CLUSTER
     names: str = ""
     extended_schedulers: str = ""
@@ -54,7 +49,6 @@ class Settings:
     hami: bool = False
     gpushare: Literal["off", "GiB", "MiB"] = "off"
     kai: bool = False
-    log_level: LogLevel = "info"
 
 
 def load(environment: Mapping[str, str]) -> Settings:

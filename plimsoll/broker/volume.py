@@ -24,11 +24,18 @@ CONTAINER_DIR: Final = "/run/plimsoll"
 CONTAINER_LIBRARY: Final = "/run/plimsoll/lib/libplimsoll.so"
 """The preload library, as the container sees it."""
 
+PRELOAD: Final = "LD_PRELOAD"
+"""The variable that names the libraries which glibc's loader preloads."""
 PRELOADS_FILE: Final = "/etc/ld.so.preload"
 """glibc's loader preloads what this file names, whatever the environment, for setuid programs as well."""
 
 CONTAINER_ATTRIBUTE: Final = "container"
 """The attribute of a volume that names its container."""
+
+
+def preloads(value: str) -> list[str]:
+    """The libraries that a value of `PRELOAD` names; colons and spaces both separate them."""
+    return value.replace(":", " ").split()
 
 
 def is_ours(volume: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,6 +23,19 @@ _PROVIDERS: Final = ("oidc", "gcp")
 """The login providers of the Kubernetes client, which passes over any other and sends no login."""
 
 REMEDY: Final = f"name a readable kubeconfig, or, in a pod with a service account, {IN_CLUSTER}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """The setting of the parts that speak with a cluster.
+
+    Attributes:
+        kubeconfig: path of a kubeconfig, or `in-cluster`, which is the default of webhook and pool. Empty: monitor
+            and broker do without a cluster, and the placer schedules for Kubernetes where it runs inside a cluster
+            and has no local nodes.
+    """
+
+    kubeconfig: str = ""
 
 
 def check_kubeconfig(field: str, where: str) -> None:

@@ -16,9 +16,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Final, Protocol, TypeVar
-
-from msgspec import Meta
+from typing import Final, Protocol, TypeVar
 
 from plimsoll.part.ending import run_to_end
 from plimsoll.part.errors import BAD_INPUT, CannotGoOnError, InputError, errors_in
@@ -26,9 +24,6 @@ from plimsoll.part.limits import limit_of
 from plimsoll.part.log import get_logger, log_json
 
 CANNOT_GO_ON: Final = 1
-
-LogLevel = Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
-"""The lowest level that is logged."""
 
 
 class PartSettings(Protocol):

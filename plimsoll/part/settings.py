@@ -12,7 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,6 +32,24 @@ _CREDENTIALS: Final = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)?.*@")
 _OPTIONS: Final = re.compile(r"\?.*$")
 
 T = TypeVar("T")
+
+LogLevel = Annotated[str, msgspec.Meta(pattern="^(debug|info|warning|error)$")]
+"""The lowest level that is logged."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """The settings of every part.
+
+    Attributes:
+        http_address, http_port: the TCP address of metrics, and of health and reads where the part has them; none is
+            served without a port. 0 takes a free port, which the log names.
+        log_level: `debug`, `info`, `warning` or `error`.
+    """
+
+    http_address: str = "127.0.0.1"
+    http_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    log_level: LogLevel = "info"
 
 
 def load(
@@ -135,10 +153,13 @@ def usage(about: str | None, kind: type[object], prefix: str = PREFIX) -> str:
 
 
 def texts_of(kind: type[object]) -> dict[str, str]:
-    """The description of each field in the class's docstring, on one line."""
-    _, _, section = (inspect.getdoc(kind) or "").partition("Attributes:\n")
-    entries = re.findall(r"^    (\w.*?): (.*(?:\n     .*)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+    """The description of each field in the docstrings of the class and of its bases, on one line."""
+    texts: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        _, _, section = inspect.cleandoc(one.__doc__ or "").partition("Attributes:\n")
+        entries = re.findall(r"^    (\w.*?): (.*(?:\n     .*)*)", section, re.MULTILINE)
+        texts |= {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+    return texts
 
 
 def default_of(field: dataclasses.Field[object]) -> str:

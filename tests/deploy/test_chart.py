@@ -2,15 +2,12 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import helm_python as helm
 import kubernetes_validate
 import pytest
 import yaml
 
-import hook.broker.settings
 import monitor.settings
 import placer.pool.settings
 import placer.settings
@@ -29,19 +26,12 @@ from tests.deploy.rendering import (
 )
 from tests.slow import quick_and_slow
 from tools.chart import BASE, CHART, DEPLOY, outputs
+from tools.settings import PARTS
 
 VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36")
 EACH_VERSION = quick_and_slow((VERSIONS[0], VERSIONS[-1]), VERSIONS[1:-1])
 SCRAPED = {"serviceMonitor": {"enabled": True}}
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, without a schema here
-PARTS: Mapping[str, tuple[str, Any]] = {
-    "placer": ("PLIMSOLL_", placer.settings.Settings),
-    "webhook": ("PLIMSOLL_WEBHOOK_", placer.webhook.settings.Settings),
-    "monitor": ("PLIMSOLL_", monitor.settings.Settings),
-    "broker": ("PLIMSOLL_BROKER_", hook.broker.settings.Settings),
-    "pool": ("PLIMSOLL_POOL_", placer.pool.settings.Settings),
-    "alerts": ("PLIMSOLL_ALERTS_", plimsoll_alerts.settings.Settings),
-}
 
 
 def fields(part: str) -> set[str]:

@@ -37,10 +37,10 @@ def test_parts_take_their_settings() -> None:
     """Broker and monitor accept the variables, once Compose has put in the node's name."""
     services = document()["services"]
     broker = services["broker"]["environment"]
-    assert settings.load(hook.broker.settings.Settings, broker, "PLIMSOLL_BROKER_").metrics_port == 8083
+    assert settings.load(hook.broker.settings.Settings, broker, "PLIMSOLL_BROKER_").http_port == 8083
     given = {**services["monitor"]["environment"], "PLIMSOLL_NODE": "machine"}
     loaded = monitor.settings.load(given)
-    assert (loaded.metrics_port, loaded.broker_root) == (8082, "/var/lib/plimsoll")
+    assert (loaded.http_port, loaded.broker_root) == (8082, "/var/lib/plimsoll")
     known = {name.removeprefix("PLIMSOLL_").lower() for name in given}
     assert known <= set(monitor.settings.Settings.__dataclass_fields__)
 

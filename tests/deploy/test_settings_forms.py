@@ -11,9 +11,9 @@ import placer.settings
 import plimsoll_alerts.settings
 from plimsoll.part import settings as part_settings
 from plimsoll.part.errors import InputError
-from tests.deploy.test_chart import PARTS
 from tools.chart import CHART
 from tools.chart_schema import CHECKED
+from tools.settings import PARTS
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 NUMBERS = (-1, 0, 0.01, 0.5, 1, 3, 20, 60, 101, 3601, 86_401, 10**6, 10**10, 10**13)

@@ -10,18 +10,12 @@ from pathlib import Path
 import msgspec
 import yaml
 
-import hook.broker.settings
-import monitor.settings
-import placer.pool.settings
-import placer.settings
-import placer.webhook.settings
-import plimsoll_alerts.settings
 from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
-from plimsoll.part.settings import PREFIX
 from plimsoll_cli.command import parsed, parser_of
 from plimsoll_cli.commands import COMMANDS
 from tools.metrics import described
+from tools.settings import PARTS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
@@ -116,18 +110,8 @@ def test_the_pod_shown_is_a_good_one() -> None:
 
 def test_every_setting_named_is_one() -> None:
     """Every setting belongs to a part, or is a variable that the sources know."""
-    parts = ((PREFIX, monitor.settings), (PREFIX, placer.settings))
-    prefixed = (
-        *parts,
-        (hook.broker.settings.PREFIX, hook.broker.settings),
-        (placer.webhook.settings.PREFIX, placer.webhook.settings),
-        (placer.pool.settings.PREFIX, placer.pool.settings),
-        (plimsoll_alerts.settings.PREFIX, plimsoll_alerts.settings),
-    )
     known = {
-        prefix + field.name.upper()
-        for prefix, part in prefixed
-        for field in dataclasses.fields(part.Settings)
+        prefix + field.name.upper() for prefix, kind in PARTS.values() for field in dataclasses.fields(kind)
     }
     present = (
         text for path, text in TEXTS.items() if path.name != "CHANGELOG.md"

@@ -133,7 +133,7 @@ async def monitor(directory: Path, nats: EmbeddedServer) -> AsyncIterator[tuple[
             "PLIMSOLL_NATS_URL": nats.url,
             "PLIMSOLL_STATE_DIR": str(directory / "state"),
             "PLIMSOLL_BROKER_ROOT": str(directory / "broker"),
-            "PLIMSOLL_METRICS_PORT": "0",
+            "PLIMSOLL_HTTP_PORT": "0",
         },
         stderr=asyncio.subprocess.PIPE,
     )

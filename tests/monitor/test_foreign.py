@@ -38,7 +38,7 @@ async def foreign_reports(monitor: MonitorProcess) -> int:
 
 async def test_two_monitors_of_one_name_name_each_other(tmp_path: Path, nats: EmbeddedServer) -> None:
     """The second monitor begins after the first one's epoch; both name the other, and go on."""
-    settings = {"heartbeat_s": 0.3, "metrics_port": 0}
+    settings = {"heartbeat_s": 0.3, "http_port": 0}
     async with jetstream(nats.url) as context, monitoring(tmp_path / "one", nats.url, **settings) as one:
         await until(context, bool)
         assert not one.logged("another monitor")

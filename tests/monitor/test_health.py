@@ -174,7 +174,7 @@ async def test_short_memory_is_one_event_and_its_end_another(tmp_path: Path, nat
 
 async def test_health_is_scraped(tmp_path: Path, nats: EmbeddedServer) -> None:
     """The metrics have each GPU's class and conditions, its pressure, and the errors by number."""
-    async with node(tmp_path, nats.url, metrics_port=0) as (monitor, environment, context):
+    async with node(tmp_path, nats.url, http_port=0) as (monitor, environment, context):
         await listening(monitor, context, environment)
         await book(environment, "xid", "0", "79")
         await until(context, lambda all_: GPU_0 in unhealthy(all_))

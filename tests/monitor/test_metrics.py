@@ -25,7 +25,7 @@ async def scraped(port: int) -> dict[tuple[str, str, str], float]:
 async def test_the_node_is_scraped_as_it_is(tmp_path: Path, nats: EmbeddedServer) -> None:
     """The metrics have usable, used, idle and tasks per GPU, events by phase, and the outbox."""
     environment = write_node(tmp_path)
-    monitor = MonitorProcess(tmp_path, nats.url, metrics_port=0)
+    monitor = MonitorProcess(tmp_path, nats.url, http_port=0)
     monitor.environment |= environment
     await monitor.start()
     try:

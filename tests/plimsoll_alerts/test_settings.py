@@ -26,7 +26,7 @@ def test_what_is_given_is_used() -> None:
     assert read.urls == (f"{URL}/prefix", "https://second:9093")
     assert read.book().kinds == {AlertKind.HEALTH, AlertKind.SILENT}
     assert read.labels == {"cluster": "west", "team": "gpu"}
-    assert read.nats_url == "tls://nats:4222"
+    assert read.bus.nats_url == "tls://nats:4222"
 
 
 def test_all_alerts_are_the_default() -> None:

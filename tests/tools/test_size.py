@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.size import c_lines, python_lines, settings_in
+from tools.size import c_lines, python_lines
 
 PYTHON = '''"""What it is for.
 
@@ -38,11 +38,3 @@ def test_python_has_no_docstrings() -> None:
 def test_c_has_no_comments(text: str, lines: int) -> None:
     """A comment is none of the code, on a line of its own or beside code; in a literal it is a part of the code."""
     assert c_lines(text) == lines
-
-
-def test_only_the_fields_of_settings_are_settings() -> None:
-    """Constants and other classes are none."""
-    assert (
-        settings_in("A: int = 1\nclass Settings:\n    a: int = 1\n    b: str\nclass Other:\n    c: int\n")
-        == 2
-    )

@@ -6,6 +6,7 @@ from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, Cause
+from plimsoll.contract import opt_out_of
 from plimsoll.kube.models import Node
 
 REASON: Final = "node(s) had opted out of Plimsoll by label"
@@ -23,7 +24,7 @@ class OptOut(Plugin[bool]):
 
     def filter(self, wanted: bool, node: NodeInfo) -> tuple[str, ...]:  # noqa: ARG002, FBT001 - likewise
         """The reason against a node with the label."""
-        return (REASON,) if node.standing.is_off else ()
+        return (REASON,) if opt_out_of(node.labels) is not None else ()
 
     def gains(self, node: Node, old: Node) -> Cause:
         """Labels changed."""

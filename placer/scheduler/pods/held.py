@@ -7,19 +7,23 @@ the pod's own spec is read, so the answer is the same for every node.
 """
 
 import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.pages import CONTAINER_LIMITS_DIR
-from plimsoll.broker.volume import CONTAINER_DIR, CONTAINER_LIBRARY, PRELOADS_FILE, container_of, is_ours
+from plimsoll.broker.volume import (
+    CONTAINER_DIR,
+    CONTAINER_LIBRARY,
+    PRELOAD,
+    PRELOADS_FILE,
+    container_of,
+    is_ours,
+    preloads,
+)
 from plimsoll.kube.models import Container, Pod, VolumeMount
 from plimsoll.part.errors import InputError
 
-PRELOAD: Final = "LD_PRELOAD"
-
 _LIBRARY: Final = posixpath.basename(CONTAINER_LIBRARY)
-_SEPARATORS: Final = re.compile("[: ]+")
 _REMEDY: Final = (
     "create the pod anew where the webhook sees it, or write the mounts and variables of docs/webhook.md, "
     '"Pods without the webhook"'
@@ -56,11 +60,11 @@ def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, 
             problem = "lies over Plimsoll's place in the container"
             raise InputError(f"{where}.volumeMounts", path, problem, "remove the mount")
     _, preloading = mounts.get(PRELOADS_FILE, (None, {}))
-    preloads = next((one.value for one in reversed(container.env or ()) if one.name == PRELOAD), None)
-    named = {posixpath.basename(one) for one in _SEPARATORS.split(preloads or "")}
+    value = next((one.value for one in reversed(container.env or ()) if one.name == PRELOAD), None)
+    named = {posixpath.basename(one) for one in preloads(value or "")}
     if _LIBRARY not in named and not _is_served(preloading):
         problem = f"names no {_LIBRARY}, and nothing of Plimsoll's is mounted at {PRELOADS_FILE}"
-        raise InputError(f"{where}.env[{PRELOAD}]", preloads, problem, _REMEDY)
+        raise InputError(f"{where}.env[{PRELOAD}]", value, problem, _REMEDY)
 
 
 def _has_pages(container: str, path: str, mount: VolumeMount, volume: Mapping[str, Any]) -> bool:

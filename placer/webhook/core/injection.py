@@ -13,7 +13,6 @@ holds: a pod that has everything is returned as the same object. The given pod i
 
 import itertools
 import posixpath
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -21,11 +20,13 @@ from plimsoll.broker.volume import (
     CONTAINER_ATTRIBUTE,
     CONTAINER_DIR,
     CONTAINER_LIBRARY,
+    PRELOAD,
     PRELOADS_FILE,
     VOLUME_NAME,
     container_of,
     csi_volume,
     is_ours,
+    preloads,
     volume_mounts,
 )
 from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
@@ -34,7 +35,6 @@ from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError
 
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
-PRELOAD: Final = "LD_PRELOAD"
 NO_GPU: Final = "void"
 """The value for which NVIDIA's runtime injects nothing. An empty value would leave the image's own."""
 OTHERS_PREFIX: Final = "nvidia.com/"
@@ -42,7 +42,6 @@ OTHERS_PREFIX: Final = "nvidia.com/"
 
 _KINDS: Final = ("containers", "initContainers")
 _OUR_PLACES: Final = (CONTAINER_DIR, "/var" + CONTAINER_DIR)  # /var/run is a link to /run in most images
-_SEPARATORS: Final = re.compile("[: ]+")  # both separate the entries of LD_PRELOAD
 
 
 class Injector:
@@ -204,9 +203,9 @@ def _with_preload(where: str, env: list[Json]) -> list[Json]:
         problem = "comes from another object, and the library cannot be added to it"
         raise InputError(f"{where}.env[{PRELOAD}]", "valueFrom", problem, "write its value")
     value = (there[-1].get("value") or "").strip() if there else ""
-    if len(there) == 1 and CONTAINER_LIBRARY in _SEPARATORS.split(value):
+    if len(there) == 1 and CONTAINER_LIBRARY in preloads(value):
         return env
-    others = [entry for entry in _SEPARATORS.split(value) if entry and entry != CONTAINER_LIBRARY]
+    others = [entry for entry in preloads(value) if entry != CONTAINER_LIBRARY]
     return _with_entry(env, {"name": PRELOAD, "value": ":".join([CONTAINER_LIBRARY, *others])})
 
 

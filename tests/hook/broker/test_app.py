@@ -37,7 +37,7 @@ async def _running(settings: Settings) -> AsyncIterator[None]:
 
 async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Registration, greeting, work, description, audit, death, restart and removal do not block the loop."""
-    settings = Settings(root=str(tmp_path / "root"), metrics_port=0)
+    settings = Settings(root=str(tmp_path / "root"), http_port=0)
     monkeypatch.setattr(app, "AUDIT_S", 0.05)
     outside = Broker(tmp_path / "root", {})  # for its directories and client; not started
     try:
@@ -65,7 +65,7 @@ async def test_a_whole_life_never_blocks_the_loop(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("WAIT_LONGEST_S", "0"), ("WAIT_LONGEST_S", "soon"), ("METRICS_PORT", "70000")],
+    [("WAIT_LONGEST_S", "0"), ("WAIT_LONGEST_S", "soon"), ("HTTP_PORT", "70000")],
 )
 def test_a_setting_that_cannot_work_is_refused(name: str, value: str) -> None:
     """The refusal names the variable and its value."""

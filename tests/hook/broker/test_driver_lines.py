@@ -271,7 +271,7 @@ async def test_control_groups_of_version_1_are_named(machine: Machine) -> None:
 
 async def test_metrics_show_what_the_node_does(machine: Machine) -> None:
     """A series says who holds lines of memory on each GPU, and another has the limit of each pod in the driver."""
-    await machine.broker.start(metrics_port="0")
+    await machine.broker.start(http_port="0")
     await machine.broker.client.register(registration(GIB))
     await machine.until_limit(GIB + ROOM)
     found = await read_samples(machine.broker)

@@ -29,7 +29,7 @@ OF_EACH_PART = ("process_", "plimsoll_build_info")
 async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker) -> None:
     """Series show processes, bytes, lines and denials, keep a dead process's denials, and go with the pod."""
     await broker.stop()
-    await broker.start(metrics_port="0")
+    await broker.start(http_port="0")
     await broker.client.register(registration(3 * GIB))
     process = await broker.spawn()
     await process.begin()
@@ -64,7 +64,7 @@ async def test_metrics_follow_the_processes_and_end_with_the_pod(broker: Broker)
 async def test_namesakes_have_series_of_their_own(broker: Broker) -> None:
     """Two commands of one name have separate series, as Prometheus refuses a series that stands twice."""
     await broker.stop()
-    await broker.start(metrics_port="0")
+    await broker.start(http_port="0")
     for pod in (A, B):
         await broker.client.register(registration(pod=pod, share_pct=20))
     series = [(sample.name, *sorted(sample.labels.items())) for sample in await _scraped(broker)]
@@ -75,7 +75,7 @@ async def test_namesakes_have_series_of_their_own(broker: Broker) -> None:
 async def test_metrics_show_who_waits_and_how_long_it_took(broker: Broker) -> None:
     """On a node that overcommits the metrics have the grants, the waiting processes, and the lengths of waits."""
     await broker.stop()
-    await broker.start(metrics_port="0", overcommit="true")
+    await broker.start(http_port="0", overcommit="true")
     await broker.client.register(registration(GIB))
     process = await broker.spawn()
     await process.begin()
@@ -104,7 +104,7 @@ async def test_contending_programs_show_what_each_had(broker: Broker, tmp_path: 
     The series show that, and fall when they end.
     """
     await broker.stop()
-    await broker.start(metrics_port="0")
+    await broker.start(http_port="0")
     for pod, share_pct in ((A, 30), (B, 70)):
         container = ContainerLines(name=MAIN, lines=(Line(gpu=GPU, line_bytes=GIB, share_pct=share_pct),))
         await broker.client.register(
@@ -181,10 +181,10 @@ async def test_a_taken_port_is_refused_by_name(broker: Broker) -> None:
     """A broker whose metrics port is taken ends with 2, and names variable, value and remedy."""
     await broker.stop()
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        await broker.launch(metrics_port=str(taken.getsockname()[1]))
+        await broker.launch(http_port=str(taken.getsockname()[1]))
         assert await broker.wait() == 2
     problem = broker.log("refused to start")[0]["problem"]
-    assert problem.startswith("PLIMSOLL_BROKER_METRICS_PORT: ")
+    assert problem.startswith("PLIMSOLL_BROKER_HTTP_PORT: ")
     assert "; choose a free port" in problem
 
 

@@ -176,19 +176,19 @@ async def test_a_real_kube_scheduler_asks_over_mutual_tls(
     ("given", "text"),
     [
         (
-            {"ADDRESS": "10.0.0.1"},
-            "PLIMSOLL_EXTENDER_ADDRESS: '10.0.0.1' is open to others, who could bind pods",
+            {"HTTP_ADDRESS": "10.0.0.1"},
+            "PLIMSOLL_HTTP_ADDRESS: '10.0.0.1' is open to others, who could bind pods",
         ),
-        ({"ADDRESS": "placer.example"}, "is open to others"),
-        ({"CERTIFICATE": "a"}, "PLIMSOLL_EXTENDER_KEY: '' is missing beside its other half"),
-        ({"KEY": "a"}, "PLIMSOLL_EXTENDER_CERTIFICATE: '' is missing"),
-        ({"CLIENT_CA": "a"}, "PLIMSOLL_EXTENDER_CLIENT_CA: 'a' needs TLS"),
-        ({"CERTIFICATE": "a", "KEY": "b", "ADDRESS": "::"}, "is open to others"),
+        ({"HTTP_ADDRESS": "placer.example"}, "is open to others"),
+        ({"EXTENDER_CERTIFICATE": "a"}, "PLIMSOLL_EXTENDER_KEY: '' is missing beside its other half"),
+        ({"EXTENDER_KEY": "a"}, "PLIMSOLL_EXTENDER_CERTIFICATE: '' is missing"),
+        ({"EXTENDER_CLIENT_CA": "a"}, "PLIMSOLL_EXTENDER_CLIENT_CA: 'a' needs TLS"),
+        ({"EXTENDER_CERTIFICATE": "a", "EXTENDER_KEY": "b", "HTTP_ADDRESS": "::"}, "is open to others"),
     ],
 )
 def test_settings_that_leave_a_door_open_are_refused(given: dict[str, str], text: str) -> None:
     """The placer does not start with an extender that strangers could use."""
-    environment = {f"PLIMSOLL_EXTENDER_{name}": value for name, value in {"PORT": "0", **given}.items()}
+    environment = {f"PLIMSOLL_{name}": value for name, value in {"EXTENDER_PORT": "0", **given}.items()}
     with pytest.raises(InputError) as refused:
         load(environment)
     assert text in str(refused.value)
@@ -199,8 +199,8 @@ def test_an_extender_without_a_cluster_is_refused() -> None:
     with pytest.raises(InputError, match="PLIMSOLL_EXTENDER_PORT: 7443 needs a cluster"):
         load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_LOCAL_NODES": "/nodes.json"})
     for address in ("127.0.0.1", "::1", "localhost"):
-        given = load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_EXTENDER_ADDRESS": address})
-        assert given.extender_address == address
+        given = load({"PLIMSOLL_EXTENDER_PORT": "7443", "PLIMSOLL_HTTP_ADDRESS": address})
+        assert given.http_address == address
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_the_help_names_the_part_and_its_settings(part: str, argument: str) -> N
     ("part", "said"),
     [
         ("hook.broker", "PLIMSOLL_BROKER_WAIT_POLICY (default: fifo)\n"),
-        ("hook.broker", "PLIMSOLL_BROKER_METRICS_PORT (default: none)\n"),
+        ("hook.broker", "PLIMSOLL_BROKER_HTTP_PORT (default: none)\n"),
         ("monitor", "PLIMSOLL_NODE (no default)\n"),
         ("monitor", "PLIMSOLL_OUTBOX_BYTES (default: 134217728 bytes)\n"),
         ("placer", "PLIMSOLL_POLICY (default: headroom)\n"),
