@@ -141,7 +141,7 @@ def _named(entry: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _check_order(gpus: Sequence[Gpu], value: str) -> None:
-    """Refuse an index where CUDA numbers the fastest card first, and NVML by the bus: on cards of several models."""
+    """Refuse an index on cards of several models: there CUDA numbers the fastest card first, and NVML by the bus."""
     cards = {gpu.mig_parent or gpu.uuid: gpu for gpu in gpus}
     if len({gpu.model.partition(" MIG ")[0] for gpu in cards.values()}) > 1:
         problem = (

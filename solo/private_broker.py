@@ -234,7 +234,7 @@ async def _start(root: Path, environment: Mapping[str, str], children: set[int])
 
 
 class _Readiness:
-    """A pipe whose other end the broker has as its standard input, and closes once it listens, or by its own end."""
+    """A pipe whose other end is the broker's standard input. The broker closes it once it listens, or by exiting."""
 
     def __enter__(self) -> Self:
         self._ours, self.theirs = os.pipe()

@@ -2,7 +2,7 @@
 
 What always holds: for each container and sort of line, the log takes a burst, and then one line every `REFILL_S`
 seconds. Such a line says how many lines were left out before it. So no container hides another's lines, and no sort
-hides another. The counts of a container end with the container.
+of line hides another sort. The counts of a container end with the container.
 """
 
 import threading

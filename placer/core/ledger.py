@@ -163,7 +163,7 @@ class Ledger:
         self._affinities.on_freed(listener)
 
     def holder(self, name: str) -> GpuKey | None:
-        """The node and the GPU that have a name now; None for a new name."""
+        """The node and GPU to which a name is given now; None if no GPU has it."""
         found = self._names.gpu(name)
         return self._whole.holder(name) if found is None and self._whole is not None else found
 

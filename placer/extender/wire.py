@@ -111,7 +111,7 @@ class Victims(Struct, frozen=True, rename="pascal"):
 
     @property
     def meta(self) -> MetaVictims:
-        """The same with uids alone, the only form of an answer."""
+        """The victims by uid, which is the only form that an answer may have."""
         pods = [MetaPod(PodUid(pod.metadata.uid)) for pod in self.pods or ()]
         return MetaVictims(pods, self.num_pdb_violations)
 

@@ -3,7 +3,7 @@
 Adds the Kubernetes side to the shared decision (`placer.decide`): nodes that fit apart from their GPUs, pods without
 a GPU, and a reason for every node that exists. What always holds: a plan that is returned is booked, and a decision
 awaits nothing. A decision reads a bounded number of nodes. A refusal is final only after `explain`, which reads all
-nodes once for each kind of pod and later only those that changed.
+nodes once for each signature and later only those that changed.
 """
 
 import asyncio
@@ -91,8 +91,8 @@ class PodScheduling:
     async def explain(self, info: PodInfo) -> Explanation | None:
         """The reasons of every node that exists, in kube-scheduler's form, after `decide` refused a pod.
 
-        All nodes are judged for the first pod of a kind, which takes about a second on 20 000 nodes; other tasks run
-        meanwhile. For later pods of the kind, only the nodes that changed are judged. Cancelling loses nothing.
+        All nodes are judged for the first pod of a signature, which takes about a second on 20 000 nodes; other tasks
+        run meanwhile. For later pods of it, only the nodes that changed are judged. Cancelling loses nothing.
 
         Returns:
             The explanation, of this moment; None if a node has a place now, so that another `decide` will find it.
@@ -142,7 +142,7 @@ class PodScheduling:
         return self._shared_obstacles(info, node)
 
     def reasons_against(self, info: PodInfo, node: NodeName) -> tuple[str, ...]:
-        """The reasons why one node cannot take a pod of this kind, from the verdicts where there is one."""
+        """The reasons why one node cannot take a pod of this signature, from the verdicts where there is one."""
         known = self._find(self._key(info))
         if known is not None:
             self._catch_up(known)
@@ -156,7 +156,7 @@ class PodScheduling:
         return dict(known.alike) if known is not None else {}
 
     def state(self, info: PodInfo) -> tuple[Hashable, int, int]:
-        """Equal at two times if no node has changed for pods of this kind in between."""
+        """Equal at two times if no node has changed for pods of this signature in between."""
         self.decider.candidates.refresh()
         return self._key(info), self.cache.changes.serial, self.decider.candidates.changes.serial
 
@@ -354,7 +354,7 @@ class PodScheduling:
         return known
 
     def _keep(self, key: "_Key", known: Verdicts) -> None:
-        """Keep the verdicts of a kind, in place of those of an earlier state."""
+        """Keep the verdicts of a signature, in place of those of an earlier state."""
         kind, state = key
         if self._known.pop(kind, None) is None and len(self._known) >= KINDS:
             del self._known[next(iter(self._known))]
@@ -362,7 +362,7 @@ class PodScheduling:
 
 
 _Key = tuple[Hashable, Hashable]
-"""A kind of pod, and the state on which its verdicts depend."""
+"""A signature with the volumes and the expected memory, and the state on which its verdicts depend."""
 
 
 def _most(nodes: int, info: PodInfo) -> int:

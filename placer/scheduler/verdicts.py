@@ -1,7 +1,8 @@
-"""The verdicts on nodes for pods of one kind: the nodes without a place with their reasons, and the others.
+"""The verdicts on nodes for pods of one signature: the nodes without a place with their reasons, and the others.
 
-Pods of one kind get equal answers, so a second pod of a kind, and each retry, only judges the nodes that changed
-since. What always holds: a change of a node takes its verdict back. A node without a verdict may have a place.
+Pods of one signature, with volumes and an expected memory that are alike, get equal answers. So a second such pod,
+and each retry, only judges the nodes that changed since. What always holds: a change of a node takes its verdict
+back. A node without a verdict may have a place.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ class Explanation:
 
 @dataclass(slots=True)
 class Verdicts:
-    """The verdicts for one kind of pod.
+    """The verdicts for pods of one signature.
 
     Attributes:
         fits: the changes of nodes apart from their GPUs.

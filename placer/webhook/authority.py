@@ -126,7 +126,7 @@ class Authority:
         self.missing = [] if found else [f"no MutatingWebhookConfiguration {self.place.configurations[0]}"]
 
     async def _generations(self, now_s: float) -> tuple[Generation, ...]:
-        """The generations of this moment, as the Secret has them then."""
+        """The generations that hold at `now_s`; the Secret has them once this returns."""
         for _ in range(ATTEMPTS):
             heed_cancellation()
             secret = await self._secret()

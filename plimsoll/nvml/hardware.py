@@ -74,7 +74,7 @@ def _path(one: Handle, other: Handle) -> str:
 
 
 def _nvlinks(handle: Handle) -> list[str]:
-    """The addresses at the far ends of the GPU's active NVLinks; a switch's is no GPU's."""
+    """The addresses at the far ends of the GPU's active NVLinks. That of a switch belongs to no GPU."""
     found: list[str] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:

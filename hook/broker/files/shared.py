@@ -92,8 +92,8 @@ class SharedFiles:
         """Make missing files, mend damaged ones, and write the lines in place.
 
         Returns:
-            the error of `counts` where its container has filled a file system of its own. The container's next
-            programs find no `counts`, and fail. None if everything is laid out.
+            the error of writing `counts`, if the container has filled its own file system. Its next programs then
+            find no `counts`, and fail. None if everything is laid out.
 
         Raises:
             OSError: the disk is full or read-only, for example.

@@ -5,10 +5,10 @@ pod. Both have the pod's resourceVersion as a precondition. So the next leader c
 be on its way, and then no such write can succeed (`placer.scheduler.binding.fence`). What always holds:
 
 - No bind or resize is sent unless the Lease, as it is stored, has the pod in its scope. This costs no write per pod:
-  each renewal brings a new scope, which has the pods that appear in the next moments, and the next pods of the queue.
+  each renewal writes a new scope. It covers pods that appear in the next moments, and the next pods of the queue.
 - A scope has at most `WINDOW` + `LISTED` pods beside the writes under way, however many pods wait. So a new leader
   changes few pods before its first decision.
-- A scope has its predecessor's too until that leader's late writes can no longer succeed.
+- A scope includes that of the leader before, until that leader's late writes can no longer succeed.
 
 The versions of pods are compared with that of the Lease, which is of use where both are in the same etcd. Elsewhere
 no promise breaks, but each bind has to wait for a renewal. A Lease without a scope (somebody deleted it) stands for

@@ -154,7 +154,7 @@ class Bookings:
             self._resizes[change.new.pod] = replace(resize, unclear=True)
 
     def _learn_kind(self, pod: Pod) -> None:
-        """Count a pod in the mix of typical pods that was placed before this placer began, or by another one."""
+        """Count a pod among the typical pods: one that was placed before this placer began, or by another placer."""
         uid, mix = PodUid(pod.metadata.uid), self._ledger.mix
         if mix.knows(uid) or not (pod.spec.schedulerName == SCHEDULER_NAME or asks_gpu(pod)):
             return

@@ -1,9 +1,9 @@
 """InterPodAffinity: a pod's terms about other pods, and the anti-affinity terms of existing pods about a new one.
 
 A new pod must not break the terms of the pods that are there, whichever scheduler placed them. Follows
-`pkg/scheduler/framework/plugins/interpodaffinity` of Kubernetes 1.36. But a node is scored against the emptiest and
-the fullest domain that there are, and preferred terms of existing pods do not count, so that a decision on a pod
-without preferred terms reads nothing for their sake. Pure.
+`pkg/scheduler/framework/plugins/interpodaffinity` of Kubernetes 1.36, with two deviations. A node is scored against
+the emptiest and the fullest of all domains. Preferred terms of existing pods do not count: so a decision on a pod
+without preferred terms need not read them. Pure.
 """
 
 from collections.abc import Hashable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Refuses a pod that says more about its place than is read: while it is read, every other pod waits.
+"""Refuses a pod whose selectors and terms are too long: while they are read, every other pod waits.
 
 The API server stores objects of more than a megabyte. A selector of that size takes up to a second of the event loop,
 longer than the placer may stand still without losing its Lease.

@@ -1,6 +1,6 @@
-"""Reports to people: results of decisions, reasons why pods wait, and explanations.
+"""Reports to people: results of decisions, and reasons why pods wait.
 
 `results` reports each result, and `record` writes it to the API server: as an event (`pod_events`) and in the pod's
-`PodScheduled` condition (`condition`). `explain` answers about one pod, with its place in the queue (`standing`), and
-`live` lists the pods of the live page. Nothing here changes a decision.
+`PodScheduled` condition (`condition`). Not here: explanations of one pod (`placer.kube.explain`) and the list of the
+live page (`placer.kube.live`). Nothing here changes a decision.
 """

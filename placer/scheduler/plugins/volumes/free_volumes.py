@@ -57,7 +57,7 @@ class _AlikeVolumes:
 
 
 class FreeVolumes:
-    """The volumes that no claim has: those that name a claim by that, the others by class and node."""
+    """The volumes that no claim has. Those that name a claim are found by the claim, the others by class and node."""
 
     def __init__(self) -> None:
         self._alike: defaultdict[str, dict[bytes, _AlikeVolumes]] = defaultdict(dict)
