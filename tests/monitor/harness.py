@@ -53,7 +53,7 @@ CONSTANTS: Final = {
     "health_hold_s": "plimsoll.gpu_health.HOLD_S={}",
     "sample_s": "monitor.observer.SAMPLE_S={}",
     "nvml_retry_s": "monitor.observer.NVML_RETRY_S={}",
-    "glance_s": "monitor.glances.GLANCE_S={}",
+    "glance_s": "monitor.sampler.POLL_S={}",
     "broker_away_s": "monitor.broker.AWAY_S={}",
 }
 """Constants that tests change, see `start_of`."""
