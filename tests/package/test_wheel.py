@@ -91,10 +91,12 @@ async def test_the_command_knows_its_version(installed: Installed) -> None:
 
 
 async def test_a_part_starts_from_the_package_and_knows_its_library(installed: Installed) -> None:
-    """The placer's `--help` names the package's own library as the default. `make wheel-check` starts every part."""
+    """The placer starts, and pods get the package's own library. `make wheel-check` starts every part."""
     end = await ended(installed.python, "-P", "-m", "placer", "--help")
-    assert end.code == 0, end
-    assert str(installed.files / "hook" / "libplimsoll.so") in end.output
+    assert (end.code, end.errors) == (0, "")
+    asked = "from plimsoll.native import HOOK_LIBRARY; print(HOOK_LIBRARY)"
+    end = await ended(installed.python, "-P", "-c", asked)
+    assert end.output == f"{installed.files / 'hook' / 'libplimsoll.so'}\n"
 
 
 async def test_without_its_library_nothing_is_started(installed: Installed) -> None:
