@@ -112,7 +112,8 @@ class Fabric(ctypes.Structure):
 def low_memory(size: int) -> int:
     """Memory where addresses fit into 32 bits."""
     address, handle = U64(), U64()
-    must("cuMemAddressReserve", byref(address), SIZE(size), SIZE(0), U64(0x40000000), U64(0))
+    # The kernel puts the heap of a program at a fixed address anywhere in the GiB behind it, so this is far above.
+    must("cuMemAddressReserve", byref(address), SIZE(size), SIZE(0), U64(0x90000000), U64(0))
     must("cuMemCreate", byref(handle), SIZE(size), byref(HandleProps(1, 0, Location(1, 0))), U64(0))
     must("cuMemMap", address, SIZE(size), SIZE(0), handle, U64(0))
     must("cuMemSetAccess", address, SIZE(size), byref(Access(Location(1, 0), 3)), SIZE(1))
