@@ -22,7 +22,7 @@ XIDS_MAX: Final = 1024
 
 
 class Inbox:
-    """What came since the last round that was stored.
+    """News that came since the last round that was stored.
 
     Attributes:
         deaths: the processes that died.

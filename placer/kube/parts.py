@@ -70,7 +70,7 @@ class BusEvents(PlacementEvents, PoolEvents, Protocol):
 
 @dataclass(slots=True)
 class KubeContext:
-    """What a placer in a cluster is given.
+    """The connections, options and clock that a placer in a cluster is given.
 
     Attributes:
         transport: the connection to the API server.
@@ -190,7 +190,7 @@ class KubeParts:
             subscribe(listener)
 
     def _subscriptions(self) -> tuple[tuple[Callable[..., object], Callable[..., object]], ...]:
-        """Who listens to whom, across the seams; in each row the listener is called with what changed."""
+        """The table of listeners across the seams. Each is called with the node that changed."""
         reports, cache = self.context.decider.reports, self.core.profile.cache
         return (
             (cache.on_filled, self._note_standing),

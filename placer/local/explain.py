@@ -1,4 +1,4 @@
-"""What people see of the local front end's pods: explanations, and rows of the live page.
+"""The local front end's pods for people: explanations, and rows of the live page.
 
 The pods have no priority and no CPU request, and wait in order of arrival.
 """

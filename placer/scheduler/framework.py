@@ -2,7 +2,8 @@
 
 A plugin is one rule. It implements the points that it needs, and nothing else in the placer knows it: `profile` lists
 the plugins in their order. What always holds: a filter reads of a pod only what its `pre_filter` gave, so pods with
-equal signatures share their answers. A filter's answer changes with the node's `NodeInfo`, or with `state`, alone.
+equal signatures share their answers. A filter's answer changes with the node's `NodeInfo` alone, but for counts of
+pods and for volumes: their states are a part of the key under which `schedule_pod` keeps answers.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -35,11 +36,11 @@ class Plugin(Generic[S]):
     resolvable: ClassVar[frozenset[str]] = frozenset()
 
     def pre_filter(self, info: PodInfo) -> S | None:
-        """What the rule reads of a pod, read once; None for a pod that the rule refuses on no node."""
+        """The part of a pod that the rule reads, read once; None for a pod that the rule refuses on no node."""
         raise NotImplementedError
 
     def sign(self, info: PodInfo) -> object:
-        """What `pre_filter` read, in a form that JSON has: pods that differ in nothing else share their answers."""
+        """The result of `pre_filter` as JSON has it. Pods with equal results of all plugins share their answers."""
         return self.pre_filter(info)
 
     def filter(self, wanted: S, node: NodeInfo) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ class Plugin(Generic[S]):
         raise NotImplementedError
 
     def reads(self, node: Node) -> Hashable:  # noqa: ARG002 - a rule that reads no object of a node
-        """What the rule reads of a node's object; needed for all but spec, status and labels, whose changes are seen.
+        """The part of a node's object that the rule reads, where it is more than spec, status and labels.
 
         A rule that keeps the `gains` of this class gives here all that it reads, labels, spec and status too.
         """
@@ -114,7 +115,7 @@ class Framework:
         return lifted
 
     def reads(self, node: Node) -> tuple[Hashable, ...]:
-        """What plugins read of a node's object beside spec, status and labels."""
+        """The parts of a node's object that plugins read beside spec, status and labels."""
         return tuple(one.reads(node) for one in self.plugins)
 
 

@@ -180,7 +180,7 @@ def _plugin_of(loader: Any) -> ExecPlugin | None:  # noqa: ANN401 - untyped libr
 
 
 async def _first_run(plugin: ExecPlugin, loader: Any) -> ExecStatus | None:  # noqa: ANN401 - untyped library
-    """What the plugin gives; None if it fails. A certificate becomes the user's own."""
+    """The credentials that the plugin gives; None if it fails. A certificate becomes the user's own."""
     try:
         status = await plugin.run()
     except CredentialsError as error:  # A later run may succeed, and a request says why none has.

@@ -1,4 +1,4 @@
-"""What NVML says of one GPU: its memory, its processes, their utilisation, its health.
+"""NVML's answers about one GPU: its memory, its processes, their utilisation, its health.
 
 A GPU on one chip with the CPU (GB10, Jetson) has no memory of its own: it allocates from the machine's. NVML answers
 its query for memory with "Not Supported". What its programs can have is then what Linux can give: NVIDIA's own advice

@@ -262,5 +262,5 @@ def broker_cpu_s(broker: Broker) -> float:
 
 
 def settings_of(quantum_ms: int | None) -> Mapping[str, str]:
-    """What a broker with one quantum is given; None for the default."""
+    """The constant for a broker with one quantum; None for the default."""
     return {} if quantum_ms is None else {"shares": f"quantum_ms={quantum_ms}"}

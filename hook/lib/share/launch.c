@@ -20,7 +20,7 @@
 
 #define SHARES (&plimsoll.shares)
 
-/* What becomes of a launch. */
+/* The four decisions about a launch. */
 enum decision {
     PASS,   /* it goes to the driver */
     SAMPLE, /* it goes, and is one of the few that are measured behind an open gate */

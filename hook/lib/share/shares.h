@@ -127,7 +127,7 @@ struct plimsoll_samples {
     uint32_t passes_each; /* atomic; launches between two samples */
 };
 
-/* What earlier waits at a shut gate have shown (launch.c). Needs the lock. */
+/* Results of earlier waits at a shut gate (launch.c). Needs the lock. */
 struct plimsoll_waits {
     unsigned in_vain;  /* launches that waited in vain since the container last executed nothing */
     bool is_following; /* a launch waited in vain while only other processes of the container executed */

@@ -1,4 +1,4 @@
-/* What measures the work of this process, as the rest of the library sees it. The folder work/ has the rest.
+/* The interface of the files that measure this process's work (the folder work/).
  *
  * Each context has a meter: what is known of its launches, by events of ours between and behind them. Polls
  * of these events date the work, and the process's page in `counts` reports how long it executed.

@@ -1,6 +1,6 @@
 """The set of GPUs of a node that a container gets: the nearest to each other.
 
-Of sets that are equally near, the one that later containers need least is chosen.
+Among equally near sets, the search chooses the one that later containers need least.
 
 Source: Gaia's Fragment, Singular and Link (see `simulator.gaia.tree`). Deviations, which all refine it:
 

@@ -2,8 +2,8 @@
 
 What always holds: every pod that has a node and has not ended counts, whichever scheduler placed it, and counts once.
 A pod is *assumed* from the decision on, before the API server knows. A pod's room is free the moment the pod is gone.
-What pods request and the GPU ledger are freed here together. A decision books in the ledger, and is assumed here at
-once. Plugins that keep counts of their own observe the cache.
+A pod's requests and its GPUs in the ledger are freed here together. A decision books in the ledger, and is assumed
+here at once. Plugins that keep counts of their own observe the cache.
 """
 
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence

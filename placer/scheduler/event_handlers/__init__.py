@@ -1,4 +1,4 @@
-"""What follows from each change that the watches show.
+"""Handlers of the changes that the watches show.
 
 `watches` says which handler takes the changes of which objects: `pods`, `nodes` or `namespaces`; those of volumes are
 taken in `placer.scheduler.plugins.volumes`. `cluster_events` is how a change reaches pods that fit nowhere.

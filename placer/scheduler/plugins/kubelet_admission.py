@@ -1,4 +1,4 @@
-"""What the kubelet refuses and kube-scheduler does not look at: such a pod would fail for good.
+"""Rules of the kubelet that kube-scheduler lacks. A pod that was bound against one would fail for good.
 
 Follows Kubernetes 1.36, `pkg/kubelet/lifecycle/predicate.go`.
 """

@@ -1,4 +1,4 @@
-"""What a pod takes of its node while it lives there: amounts, ports and mounts. Pure."""
+"""The amounts, ports and mounts that a pod takes of its node while it lives there. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

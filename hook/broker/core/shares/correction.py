@@ -34,7 +34,7 @@ LIE_SPANS: Final = 2
 
 @dataclass(eq=False, slots=True)
 class Correction:
-    """What NVML and the words said of a process on a GPU.
+    """The figures of NVML and of the counts for one process on a GPU.
 
     Attributes:
         factor: its real compute time ÷ the charge by its words.

@@ -1,4 +1,4 @@
-/* What the files of this folder share. Every function needs plimsoll.shares.lock unless its comment says
+/* Declarations that the files of this folder share. Every function needs plimsoll.shares.lock unless its comment says
  * otherwise.
  *
  * The work of a stream falls into segments. Within a segment each launch is ready when the launch before it
