@@ -1,5 +1,5 @@
-/* Declarations that the files of this folder share. Every function needs plimsoll.shares.lock unless its comment says
- * otherwise.
+/* Declarations that the files of this folder share. Every function needs plimsoll.shares.lock unless its
+ * comment says otherwise.
  *
  * The work of a stream falls into segments. Within a segment each launch is ready when the launch before it
  * has ended, so the stream executes from the segment's beginning to its end. A segment begins with the first
