@@ -74,11 +74,21 @@ class Placer:
             return response.status, await response.text()
 
     async def explained(self, namespace: str, pod: str) -> Explained:
-        """The answer to why a pod waits."""
+        """The answer to why a pod waits, once the one who answers has seen the pod: its watch follows the API server."""
         port = (await self.until("http ready")).port
         url = f"http://127.0.0.1:{port}/v1/pods/{namespace}/{pod}/explain"
-        async with aiohttp.request("GET", url) as response:
-            return msgspec.json.decode(await response.read(), type=Explained)
+
+        async def asked() -> bytes | None:
+            async with aiohttp.request("GET", url) as response:
+                body = await response.read()
+                if response.status == 404:
+                    return None
+                assert response.status == 200, body
+                return body
+
+        body = await until(asked)
+        assert body is not None
+        return msgspec.json.decode(body, type=Explained)
 
     async def metrics(self) -> str:
         """The text of `/metrics`."""
