@@ -89,8 +89,13 @@ async def test_requests_share_connections_one_at_a_time(server: Server) -> None:
 
     for first in (0, 3):
         names = [str(number) for number in range(first, first + 3)]
-        answers = await asyncio.gather(*map(ask, names))
-        assert answers == [b'{"name":"%b"}' % name.encode() for name in names]
+        bodies = [b'{"name":"%b"}' % name.encode() for name in names]
+        are_there = asyncio.Event()
+        server.waits = dict.fromkeys(bodies, are_there)
+        answers = asyncio.gather(*map(ask, names))
+        await until_true(lambda: sum(map(len, server.requests)) == first + 3)  # noqa: B023 - awaited here
+        are_there.set()
+        assert await answers == bodies
     assert [len(bodies) for bodies in server.requests] == [2, 2, 2]
 
 

@@ -118,7 +118,14 @@ class World:
         health: tuple[GpuHealth, ...] = (),
         tasks: tuple[Task, ...] = (),
     ) -> None:
-        """Report idle GPUs `GPU-<node>-<n>` for a node, each with this much free memory, as a monitor does."""
+        """Report idle GPUs `GPU-<node>-<n>` for a node, each with this much free memory, as a monitor does.
+
+        A node that the API server has is in the placer's watch then. A pod that is made afterwards has a watch of its
+        own, and could be tried before.
+        """
+        stored = await self.api.call("GET", f"/api/v1/nodes/{node}")
+        if stored.status == 200:
+            await self._until_watched(stored.body)
         self.seqs[node] = self.seqs.get(node, 0) + 1
         gpus = tuple(
             Gpu(
@@ -137,8 +144,10 @@ class World:
 
     async def change_node(self, name: str, change: Object) -> None:
         """Change a node, and wait until the placer's watch has shown that: pods have a watch of their own."""
-        stored = await self.api.must("PATCH", f"/api/v1/nodes/{name}", change)
-        version, nodes = int(stored["metadata"]["resourceVersion"]), self.parts.watches.nodes
+        await self._until_watched(await self.api.must("PATCH", f"/api/v1/nodes/{name}", change))
+
+    async def _until_watched(self, node: Object) -> None:
+        version, nodes = int(node["metadata"]["resourceVersion"]), self.parts.watches.nodes
         await until_true(lambda: int(nodes._version or 0) >= version)
 
     async def pod(self, name: str) -> Object:
