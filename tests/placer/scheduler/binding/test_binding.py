@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from placer.scheduler.binding.scope import WriteScope
 from plimsoll.ids import PodUid
 from plimsoll.kube.transport import ConflictError
 from plimsoll_cli.demo.servers import EmbeddedServer
@@ -379,3 +381,34 @@ def _shows(world: World, stored: Object) -> bool:
     waiting = world.parts.core.queue.get(PodUid(stored["metadata"]["uid"]))
     assert waiting is not None
     return bool(waiting.pod.metadata.resourceVersion == stored["metadata"]["resourceVersion"])
+
+
+async def test_a_pod_that_waits_for_its_turn_to_be_bound_is_in_each_scope(
+    apiserver: ApiServer, valkey: EmbeddedServer, namespace: str
+) -> None:
+    """A renewal of the Lease between a pod's decision and its bind has no bind wait, nor asks for another renewal."""
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(bind: Bind) -> bytes:
+        reached.set()
+        await release.wait()
+        return await bind()
+
+    binds = LossyBinds()
+    binds.faults.append(hold)
+    async with scheduler(apiserver, valkey, namespace, wrap=binds.around, binds_at_once=1) as world:
+        await create_node(apiserver, "n1")
+        await world.report("n1", 24)
+        await create_pod(apiserver, namespace, pod_manifest("held", {MEMORY: "1Gi"}))
+        await until_true(reached.is_set)
+        created = await create_pod(apiserver, namespace, pod_manifest("next", {MEMORY: "1Gi"}))
+        uid, core = PodUid(created["metadata"]["uid"]), world.parts.core
+        await until_true(lambda: core.profile.cache.is_assumed(uid))
+        renewals: list[str] = []
+        core.scopes.hurry = lambda: renewals.append("one more")
+        note = core.scopes.next(version=2**40)  # so late that no pod is in the window
+        core.scopes.stored()
+        assert uid in msgspec.json.decode(note, type=WriteScope).pods
+        release.set()
+        await world.until_bound("next")
+        assert renewals == []
