@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -39,9 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if (limit := limit_of(error)) is None:
             raise
-        if (logging := sys.modules.get("logging")) is not None:
-            logging.disable()  # what asyncio could not clean up says no more
+        _silence()
         return output.fail(limit)
+
+
+def _silence() -> None:
+    """Let nothing follow our line: an event loop that met a limit cannot clean up, and says so in three ways."""
+    if (logging := sys.modules.get("logging")) is not None:
+        logging.disable()
+    sys.unraisablehook = lambda _: None
+    warnings.simplefilter("ignore")
 
 
 def program() -> str:

@@ -60,14 +60,14 @@ class _Refusal(msgspec.Struct):
 
 
 class PrivateBrokerError(PlimsollError):
-    """The private broker ended at its start; the message has its last words.
+    """The private broker ended before the command was started; the message has its last words.
 
     Attributes:
         is_input: a setting was to blame, so the same command fails again.
     """
 
-    def __init__(self, root: Path, code: int, last: str) -> None:
-        super().__init__(f"the private broker refused to start: {last} (its log is {root / LOG_NAME})")
+    def __init__(self, root: Path, what: str, code: int, last: str) -> None:
+        super().__init__(f"the private broker {what}: {last} (its log is {root / LOG_NAME})")
         self.is_input = code == BAD_INPUT
 
 
@@ -90,8 +90,8 @@ def _unusable(root: Path, error: OSError) -> PlimsollError:
     return InputError("--broker-root", str(root), f"cannot be used ({error})", remedy)
 
 
-async def ensure_broker(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
-    """Start a private broker if none answers at this root.
+async def ensure_broker(root: Path, environment: Mapping[str, str], children: set[int]) -> Child | None:
+    """Start a private broker if none answers at this root, and return it.
 
     Call this as a user of the broker, and under the lock of the directory.
 
@@ -104,8 +104,43 @@ async def ensure_broker(root: Path, environment: Mapping[str, str], children: se
         PrivateBrokerError: the private broker ended at its start.
         InputError: its log cannot be written.
     """
-    if not await _is_listening(root):
-        await _start(root, environment, children)
+    return None if await _is_listening(root) else await _start(root, environment, children)
+
+
+@contextlib.asynccontextmanager
+async def needing(root: Path, broker: Child | None) -> AsyncIterator[None]:
+    """Give up once the private broker has ended: nobody starts another one under the lock of the directory.
+
+    Args:
+        root: the broker's directory.
+        broker: as `ensure_broker` returned it; None for a broker of others.
+
+    Raises:
+        PrivateBrokerError: it has ended.
+    """
+    if broker is None:
+        yield
+        return
+    body = asyncio.timeout(None)
+    try:
+        async with body:
+            ended = asyncio.create_task(_expire_with(broker, body), name="private broker ends")
+            try:
+                yield
+            finally:
+                ended.cancel()
+    except TimeoutError as error:
+        if not body.expired():
+            raise
+        last = _last_words(await broker.written())
+        raise PrivateBrokerError(root, "ended", await broker.wait(), last) from error
+
+
+async def _expire_with(broker: Child, body: asyncio.Timeout) -> None:
+    """Cancel the body when the broker ends, unless it ended because another one has the directory."""
+    await broker.wait()
+    if IN_USE not in _last_words(await broker.written()):
+        body.reschedule(asyncio.get_running_loop().time())
 
 
 async def keep_broker(
@@ -206,7 +241,7 @@ async def _is_listening(root: Path) -> bool:
     return True
 
 
-async def _start(root: Path, environment: Mapping[str, str], children: set[int]) -> None:
+async def _start(root: Path, environment: Mapping[str, str], children: set[int]) -> Child:
     """Start a broker that outlives this process: other commands may come to use it."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < FILES_AT_LEAST:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -231,6 +266,7 @@ async def _start(root: Path, environment: Mapping[str, str], children: set[int])
             raise _unusable(root, error) from error
         children.add(broker.pid)
         await _until_it_listens_or_ends(root, broker, readiness)
+    return broker
 
 
 class _Readiness:
@@ -271,7 +307,7 @@ async def _until_it_listens_or_ends(root: Path, broker: Child, readiness: _Readi
             last = _last_words(await broker.written())
             # A broker that was too busy to take our connection holds the directory. The next request waits for it.
             if IN_USE not in last:
-                raise PrivateBrokerError(root, code, last)
+                raise PrivateBrokerError(root, "refused to start", code, last)
 
 
 def _last_words(text: str) -> str:

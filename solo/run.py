@@ -43,7 +43,16 @@ from plimsoll.part.processes import read_stat
 from plimsoll.quantity import format_bytes
 from solo.machine import Machine, read_machine
 from solo.options import MAIN, RunOptions, in_options, pod_of
-from solo.private_broker import START_S, ensure_broker, keep_broker, last_words, locked, make_root, using
+from solo.private_broker import (
+    START_S,
+    ensure_broker,
+    keep_broker,
+    last_words,
+    locked,
+    make_root,
+    needing,
+    using,
+)
 from solo.private_mounts import NO_MOUNTS, PrivateMounts, private_mounts
 
 UNHELD_MAX: Final = 8
@@ -85,9 +94,10 @@ async def run_command(options: RunOptions) -> int:
         with _Signals() as signals, private_mounts() as mounts:
             async with using(root) as user:
                 async with locked(root):
-                    await ensure_broker(root, options.environment, children)
+                    private = await ensure_broker(root, options.environment, children)
                     try:
-                        process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
+                        async with needing(root, private):
+                            process = await _placed_and_started(broker, pod, options, _Keeping(user, mounts))
                     except BrokerAwayError as error:
                         raise BrokerAwayError(
                             f"{error}{await asyncio.to_thread(last_words, root)}"
@@ -173,7 +183,7 @@ def _no_room(refusal: Refusal) -> NoRoomError:
     most = "" if free is None else f" (one has {format_bytes(free)} free)"
     remedy = "ask for less, or wait for room: `plimsoll status` shows the containers that have it"
     if _names_faults(refusal):
-        remedy = "reset the GPU or restart the machine: `plimsoll status` shows each fault; or " + remedy
+        remedy = "reset the GPU or restart the machine: `plimsoll doctor` shows each fault; or " + remedy
     return NoRoomError(f"this machine has no room for the command now: {_reasons(refusal)}{most}; {remedy}")
 
 

@@ -26,7 +26,7 @@ async def limited(machine: Machine, limits: str, *user: str) -> tuple[int | None
     return await machine.run_program(*user, "bash", "-c", words, "bash", *program)
 
 
-@pytest.mark.parametrize("limits", ["-n 6", "-n 12", "-n 16", "-v 60000", "-d 20000", "-f 0"])
+@pytest.mark.parametrize("limits", ["-n 4", "-n 5", "-n 6", "-n 12", "-n 16", "-v 60000", "-d 20000", "-f 0"])
 async def test_a_limit_that_is_reached_is_named(machine: Machine, limits: str) -> None:
     """One line names the limit and its value, the exit code is that of other errors, and no broker is left."""
     code, errors = await limited(machine, limits)

@@ -175,6 +175,17 @@ async def test_it_makes_its_socket_anew_where_somebody_removed_it(machine: Machi
     await process.communicate(b"\n")
 
 
+async def test_no_request_waits_for_a_broker_that_has_ended(machine: Machine) -> None:
+    """Nobody starts another one before the command runs, so the request's deadline would pass in vain."""
+    await machine.slow_nvml(60_000)
+    process = await machine.start("--", "true")
+    await eventually(machine.has_no_broker, expected=False)
+    [broker] = await machine.broker_pids()
+    os.kill(broker, signal.SIGKILL)
+    _, errors = await process.communicate()
+    assert (process.returncode, b"the private broker ended: " in errors) == (1, True), errors
+
+
 async def test_a_socket_that_cannot_be_made_anew_is_tried_again(machine: Machine) -> None:
     """While the root directory is away the broker logs that; once it is back, commands find the broker again."""
     process, away = await running(machine, "echo ready; read _"), machine.root.with_name("away")

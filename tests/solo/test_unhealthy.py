@@ -1,5 +1,6 @@
 """GPUs that are broken, lost or do not answer, under `plimsoll run`: the monitor's judge, and an answer that fits."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -72,6 +73,16 @@ async def test_a_gpu_that_may_come_back_is_waited_for(
     assert (code, output, errors.count("\n")) == (75, "", 1), errors
     assert "it had unhealthy GPUs (" in errors
     assert "reset the GPU" in errors
+
+
+async def test_the_command_that_a_refusal_names_shows_the_fault(machine: Machine) -> None:
+    """The private broker ends with the refused command, so whoever asks next finds none."""
+    await machine.book("fault", "0", "recovery", "1")
+    _, _, errors = await machine.run("--gpu-id", HERE, "--", "true")
+    await eventually(machine.has_no_broker, expected=True)
+    [command] = re.findall("`plimsoll ([a-z]+)` shows each fault", errors)
+    _, shown, _ = await machine.plimsoll(command)
+    assert f"{HERE} (fatal: the driver asks: reset the GPU)" in " ".join(shown.split())
 
 
 async def test_all_gpus_lost_is_no_machine_without_gpus(machine: Machine) -> None:
