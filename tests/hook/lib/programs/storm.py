@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import Callable
 from ctypes import byref, c_uint64, c_void_p
+from pathlib import Path
 from typing import Any
 
 from tests.hook.lib.programs.calls import alloc, call, make, must
@@ -12,6 +13,16 @@ from tests.hook.lib.programs.cases import busy, here, kept, length
 from tests.programs.cuda import CALLBACK, HOST, SIZE, U64
 
 CELLS, CELL = 8, 1024
+
+
+def kept_waiting_ns(thread: Path) -> int:
+    """For how long a thread was ready to run and had no CPU."""
+    return int((thread / "schedstat").read_text().split()[1])
+
+
+def others_kept_waiting_ns() -> int:
+    """The same of all threads that live."""
+    return sum(map(kept_waiting_ns, Path("/proc/self/task").iterdir()))
 
 
 class Worker(threading.Thread):
@@ -28,6 +39,7 @@ class Worker(threading.Thread):
         self.told: list[int] = []
         self.problem: str | None = None
         self.found: list[set[int]] | None = None
+        self.kept_waiting_ns = 0
 
     def run(self) -> None:
         """All steps; whatever goes wrong is the problem."""
@@ -39,6 +51,7 @@ class Worker(threading.Thread):
             self.finish()
         except Exception as error:  # noqa: BLE001 - the test shows whatever it was
             self.problem = repr(error)
+        self.kept_waiting_ns = kept_waiting_ns(Path("/proc/thread-self"))
 
     def prepare(self) -> None:
         """Memory, events and streams: two priorities, one that waits for the legacy one, the thread's own."""
