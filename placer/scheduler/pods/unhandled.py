@@ -2,7 +2,7 @@
 
 Such a pod must never be placed as if it did not use the feature, because that would silently break its author's rule.
 Preferences are not rules. They score nodes: by the node alone (`placer.core.node_scores`), and by the pods of a
-domain (`pod_counts.constraints`). Rules about other pods are handled, unless a pod has too many.
+domain (`constraints`). Rules about other pods are handled, unless a pod has too many.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from placer.scheduler.plugins.pod_counts.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
+from placer.scheduler.pods.constraints import DO_NOT_SCHEDULE, SCHEDULE_ANYWAY
 from plimsoll.contract import asks_gpu
 from plimsoll.kube.models import Container, Pod
 from plimsoll.part.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 import msgspec
 
 from placer.core.label_selector import NOTHING, OPERATORS, Requirement, parse_selector
-from placer.scheduler.plugins.pod_counts.matching import (
+from placer.scheduler.pods.matching import (
     CountedPods,
     NodeInclusion,
     PodSelector,
