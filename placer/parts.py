@@ -11,7 +11,7 @@ from nats.aio.client import Client
 
 from placer.api.http import Api
 from placer.api.node_rows import NodeRows
-from placer.api.sources import explainers, pod_sources, previewing
+from placer.api.sources import explainers, pod_sources, previews
 from placer.api.state import StateReader
 from placer.cluster_link import ClusterLink
 from placer.core.standing import ABSENT
@@ -117,7 +117,7 @@ def api_of(parts: Parts) -> Api:
         registry=parts.decider.metrics.registry,
         local=local,
         page=parts.page,
-        previewing=lambda: previewing(cluster),
+        previews=lambda: previews(cluster),
         leader=cluster.leader if cluster is not None else lambda: None,
     )
 

@@ -23,7 +23,7 @@ from placer.extender.wire import BindingArgs
 from placer.publisher import placement
 from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
+from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.pods.nominator import bookings_of
 from placer.scheduler.profile import PodReader, shortages
 from plimsoll.contract import DECISION, asks_gpu
@@ -53,7 +53,7 @@ class Binds:
         decider: the reports and the ledger, which the placer's own scheduler shares.
         transport: reads pods that the watch has not shown.
         binder: writes.
-        nominating: holds room for nominated pods.
+        nominated: holds room for nominated pods.
         reader: reads pods.
         on_placed: called with each placement.
         permits: one for each write that may be under way together with others.
@@ -63,7 +63,7 @@ class Binds:
     decider: Decider
     transport: Transport
     binder: Binder
-    nominating: Nominating
+    nominated: NominatedPods
     reader: PodReader
     on_placed: Callable[[Placement], None]
     permits: asyncio.Semaphore
@@ -73,7 +73,7 @@ class Binds:
     @property
     def cache(self) -> Cache:
         """The nodes and their pods, which the placer's own scheduler shares."""
-        return self.nominating.scheduling.cache
+        return self.nominated.scheduling.cache
 
     async def run(self) -> NoReturn:
         """Let binds go on until cancelled. Binds under way are abandoned then; the next start reads their results."""
@@ -177,7 +177,7 @@ class Binds:
             why = ", ".join(decided.reasons[node])
             raise NotBoundError(f"pod {name} no longer fits on {node}: {why}")
         self.cache.assume(decided.booking, asked.needs, pod)
-        self.nominating.placed(PodUid(pod.metadata.uid), node)
+        self.nominated.placed(PodUid(pod.metadata.uid), node)
         return decided
 
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
@@ -199,7 +199,7 @@ class Binds:
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cache.forget(uid)
             if (known := self.pods.get(uid)) is not None:
-                self.nominating.not_bound(known)
+                self.nominated.not_bound(known)
         return ending
 
     async def _write(self, binding: PodBinding) -> Ending:

@@ -25,8 +25,8 @@ from placer.kube.options import KubeOptions
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.metrics import Metrics
 from placer.relocation.memory import NoMemory, RelocationMemory
-from placer.relocation.preview import Previewing
-from placer.relocation.relocating import WHOLE_GPU, Relocating
+from placer.relocation.preview import RelocationPreviews
+from placer.relocation.relocator import WHOLE_GPU, Relocator
 from placer.resize.quotas import NamespaceRules
 from placer.resize.resize import KubeResizer
 from placer.resize.tickets import Tickets
@@ -41,10 +41,10 @@ from placer.scheduler.event_handlers.watches import TIMING, Watches
 from placer.scheduler.failures.handler import FailureHandler, pause_beside
 from placer.scheduler.failures.renewal import Renewal
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.default_preemption.orders import PreemptionOrders
-from placer.scheduler.plugins.default_preemption.preempting import Preempting
-from placer.scheduler.plugins.default_preemption.stuck import StuckPods
+from placer.scheduler.plugins.default_preemption.executor import Executor
+from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
+from placer.scheduler.plugins.default_preemption.post_filter import DefaultPreemption
+from placer.scheduler.plugins.default_preemption.stuck_pods import StuckPods
 from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
 from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
 from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
@@ -53,7 +53,6 @@ from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
-from placer.scheduler.reporting.condition import SCHEDULER_ERROR
 from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import PlacementEvents, Results
 from placer.scheduler.schedule_pod import PodScheduling
@@ -129,7 +128,7 @@ class Core:
     claims: VolumeBinding
     results: Results
     budgets: Budgets
-    preempting: Preempting
+    preemption: DefaultPreemption
     quotas: NamespaceRules
     failures: FailureHandler
     scheduler: Scheduler
@@ -140,7 +139,7 @@ class Controllers:
     """The loops that change pods which have a node, or the pool; described by their classes."""
 
     stuck: StuckPods
-    relocating: Relocating
+    relocator: Relocator
     evictions: Evictions
     pool: PoolWatch
 
@@ -160,7 +159,7 @@ class Doors:
     outside: OutsidePods
     binds: Binds
     explainer: KubeExplainer
-    previewing: Previewing
+    previews: RelocationPreviews
     live_pods: KubePods
 
 
@@ -182,7 +181,7 @@ class KubeParts:
         self.core = _core(context, self._report_doubt)
         self.controllers = _controllers(context, self.core)
         self.doors = _doors(context, self.core, self.controllers, self.synced)
-        self.renewal = Renewal(self.core.queue, self.core.preempting, self.core.results.refused)
+        self.renewal = Renewal(self.core.queue, self.core.preemption, self.core.results.refused)
         self.watches = self._watches()
         leadership = Leadership(context.leads, context.lease, self.watches.broken_s)
         self.extender = Extender(leadership, context.decider, self.doors.binds, self.core.reader)
@@ -211,9 +210,9 @@ class KubeParts:
             core.queue,
             core.profile.cache,
             core.claims,
-            core.preempting,
+            core.preemption.nominated,
             self.doors.tickets,
-            self.controllers.relocating.kept,
+            self.controllers.relocator.replacements,
             self._note_rival,
         )
         return Watches(
@@ -267,11 +266,11 @@ def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:
     )
     recorder = Recorder(context.transport, options.instance, context.clock, context.metrics)
     results, budgets = Results(queue, recorder, context.bus), Budgets()
-    preempting = _preempting(context, queue, scheduling, reader, budgets, writes, results)
-    failures = FailureHandler(queue, scheduling, preempting, context.metrics, results.refused)
+    preemption = _preemption(context, queue, scheduling, reader, budgets, writes, results)
+    failures = FailureHandler(queue, scheduling, preemption, context.metrics, results.refused)
     quotas = NamespaceRules(context.transport, decider.ledger, pods)
     binding = BindingCycle(
-        queue, profile.cache, claims, binder, results, preempting.nominating, context.metrics, permits
+        queue, profile.cache, claims, binder, results, preemption.nominated, context.metrics, permits
     )
     return Core(
         queue=queue,
@@ -286,7 +285,7 @@ def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:
         claims=claims,
         results=results,
         budgets=budgets,
-        preempting=preempting,
+        preemption=preemption,
         quotas=quotas,
         failures=failures,
         scheduler=Scheduler(
@@ -305,7 +304,7 @@ def _writes(context: KubeContext, queue: Queue) -> tuple[Transport, WriteScopes]
     return LeasedTransport(context.transport, lease), scopes
 
 
-def _preempting(  # noqa: PLR0913, PLR0917 - the parts before it
+def _preemption(  # noqa: PLR0913, PLR0917 - the parts before it
     context: KubeContext,
     queue: Queue,
     scheduling: PodScheduling,
@@ -313,30 +312,29 @@ def _preempting(  # noqa: PLR0913, PLR0917 - the parts before it
     budgets: Budgets,
     writes: Transport,
     results: Results,
-) -> Preempting:
-    orders = PreemptionOrders(
+) -> DefaultPreemption:
+    executor = Executor(
         scheduling.cache,
         PreemptionWrites(writes, context.clock),
         context.metrics.preemption.victims,
-        results.preempted,
-        lambda pod, note: results.refused(pod, note, SCHEDULER_ERROR),
+        results,
     )
-    nominating = Nominating(
-        queue, scheduling, orders, context.leads, reader.understood, context.metrics.preemption.nominations
+    nominated = NominatedPods(
+        queue, scheduling, executor, context.leads, reader.understood, context.metrics.preemption.nominations
     )
-    search = VictimSearch(scheduling, budgets, lambda: orders.spared | nominating.stuck)
-    return Preempting(nominating, search)
+    search = VictimSearch(scheduling, budgets, lambda: executor.spared | nominated.stuck)
+    return DefaultPreemption(nominated, search)
 
 
 def _controllers(context: KubeContext, core: Core) -> Controllers:
-    rules, options, nominating = context.options.relocation, context.options, core.preempting.nominating
+    rules, options, nominated = context.options.relocation, context.options, core.preemption.nominated
     # Nobody's pod, so nothing need hold it.
     whole_gpu = understood(WHOLE_GPU, options.policy, core.reader.plugins)
     return Controllers(
-        StuckPods(nominating, rules.keep_s, context.clock, core.results.nomination_given_up),
-        Relocating(
+        StuckPods(nominated, rules.keep_s, context.clock, core.results.nomination_given_up),
+        Relocator(
             rules,
-            nominating,
+            nominated,
             core.budgets,
             core.results,
             context.clock,
@@ -379,7 +377,7 @@ def _doors(context: KubeContext, core: Core, controllers: Controllers, synced: a
             context.decider,
             context.transport,
             core.binder,
-            core.preempting.nominating,
+            core.preemption.nominated,
             core.reader,
             context.bus.placed,
             asyncio.Semaphore(context.options.binds_at_once),
@@ -392,8 +390,8 @@ def _doors(context: KubeContext, core: Core, controllers: Controllers, synced: a
             core.reader,
             synced,
             leads,
-            controllers.relocating.plan_for,
+            controllers.relocator.plan_for,
         ),
-        Previewing(controllers.relocating, core.preempting, core.pods, synced, leads),
+        RelocationPreviews(controllers.relocator, core.preemption, core.pods, synced, leads),
         KubePods(core.pods, core.queue),
     )

@@ -124,12 +124,12 @@ class Scheduler:
 
     async def probe(self, probe: Probe) -> None:
         """Find out whether a changed node could take an unschedulable pod now, if need be by preemption."""
-        info, preempting = probe.pod.info, self.failures.preempting
+        info, preemption = probe.pod.info, self.failures.preemption
         assert info is not None, "an unschedulable pod was read"
         cause_of = self.scheduling.profile.framework.cause
         obstacles, left = self.scheduling.obstacles(info, probe.node), None
-        if obstacles and preempting.may_preempt(info, probe.node):
-            left = await preempting.left_by_victims(info, probe.node)
+        if obstacles and preemption.may_preempt(info, probe.node):
+            left = await preemption.left_by_victims(info, probe.node)
             obstacles = self.scheduling.obstacles(info, probe.node)  # the node may have changed meanwhile
         self.metrics.queue.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, info.request.demand, cause_of) if obstacles else NOTHING
@@ -169,6 +169,6 @@ class Scheduler:
         node = plan.booking.node
         volumes = self.binding.claims.reserve(pod.pod, info.needs.mounts, node)
         self.scheduling.cache.assume(plan.booking, info.needs, info.pod)
-        self.failures.preempting.nominating.placed(pod.uid, node)
+        self.failures.preemption.nominated.placed(pod.uid, node)
         self.queue.assumed(pod.uid, loop_now_s())
         return Assumed(info, plan, pod.seen_s, volumes)

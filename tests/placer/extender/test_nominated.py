@@ -157,6 +157,6 @@ async def test_a_failed_bind_leaves_the_room_with_a_nominated_pod() -> None:
         await made.settle()
         assert try_bind(made, nominated) == ""
         made.scene.cache.forget(PodUid("p"))
-        made.preempting.nominating.not_bound(nominated)
+        made.preemption.nominated.not_bound(nominated)
         await made.settle()
         assert await extender_of(made).filter(outside("late", 5, gib(8)), [N1]) == NO_MEMORY

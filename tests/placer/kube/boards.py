@@ -102,8 +102,9 @@ class Board:
 
     def __post_init__(self) -> None:
         self.parts = self.scene.parts
-        self.preempting = self.parts.core.preempting
-        self.preempting.nominating.orders.writes = PreemptionWrites(cast("Transport", self))
+        self.preemption = self.parts.core.preemption
+        writes = PreemptionWrites(cast("Transport", self))
+        self.preemption.nominated.executor.writes = self.parts.controllers.relocator.evictor.writes = writes
         self.parts.watches.on_budget(Synced())
         self.parts.context.leads.set()
 
@@ -121,7 +122,7 @@ class Board:
     async def refuse(self, refused: Pod) -> Explanation | None:
         """Refuse a pod, as after its decision."""
         wanted = self.want(refused)
-        return await self.preempting.refuse(wanted)
+        return await self.preemption.refuse(wanted)
 
     def nomination(self, name: str) -> tuple[str, set[str]] | None:
         """The nominated node of a pod, and its victims."""
@@ -209,7 +210,7 @@ async def board(
     """A board whose preemptions are carried out meanwhile."""
     async with scene(relocation=relocation, rooms=rooms, places_unheld=places_unheld) as made:
         playing = Board(made)
-        async with running(playing.preempting.run(), "preempt"):
+        async with running(playing.preemption.run(), "preempt"):
             yield playing
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from placer.relocation.relocating import Relocating
+from placer.relocation.relocator import Relocator
 from placer.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import Board, on_gpu, pod
@@ -74,13 +74,13 @@ async def wait(playing: Board, *pods: Pod) -> None:
 
 async def plan(playing: Board) -> None:
     """Relocation reads the waiting pods once, and carries out what it found."""
-    await relocating_of(playing).look()
+    await relocator_of(playing).look()
     await playing.settle()
 
 
-def relocating_of(playing: Board) -> Relocating:
+def relocator_of(playing: Board) -> Relocator:
     """The part under test."""
-    return playing.parts.controllers.relocating
+    return playing.parts.controllers.relocator
 
 
 def node_of(playing: Board, name: str) -> str | None:

@@ -23,7 +23,7 @@ async def port(playing: Board) -> AsyncIterator[str]:
     """The HTTP port of a placer with this front end; gives its URL."""
     playing.parts.synced.set()
     reader, registry = reader_of(playing.scene.decider), playing.scene.decider.metrics.registry
-    api = Api(reader.rows, reader, tuple, list, registry, previewing=lambda: playing.parts.doors.previewing)
+    api = Api(reader.rows, reader, tuple, list, registry, previews=lambda: playing.parts.doors.previews)
     async with serving_port(api, "127.0.0.1", 0) as opened:
         yield f"http://127.0.0.1:{opened}"
 

@@ -20,7 +20,7 @@ from tests.placer.relocation.relocations import (
     node_of,
     other_halves,
     plan,
-    relocating_of,
+    relocator_of,
     replacement,
     wait,
     wide,
@@ -111,8 +111,8 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
         playing.scene.show(pod("other", limits={"cpu": "0", SHARE: "50"}))
         if has_ended:
             playing.scene.show(replacement("m2", 50))
-        await relocating_of(playing).restore()
-        playing.preempting.nominating.check_all()
+        await relocator_of(playing).restore()
+        playing.preemption.nominated.check_all()
         await playing.settle()
         await plan(playing)
         assert node_of(playing, "other") is None
@@ -150,8 +150,8 @@ async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey:
         made = rfc3339(playing.parts.context.clock())
         owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
         playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
-        await relocating_of(playing).restore()
-        assert not len(relocating_of(playing).kept)
+        await relocator_of(playing).restore()
+        assert not len(relocator_of(playing).replacements)
 
 
 async def test_a_leader_that_takes_over_counts_the_moves_of_the_last_hour(valkey: EmbeddedServer) -> None:
@@ -165,7 +165,7 @@ async def test_a_leader_that_takes_over_counts_the_moves_of_the_last_hour(valkey
         assert playing.evicted == ["m1"]
     async with room_store(valkey.url) as rooms, board(rules, rooms) as playing:
         other_halves(playing)
-        await relocating_of(playing).restore()
+        await relocator_of(playing).restore()
         await wait(playing, wide("other", 100))
         await plan(playing)
         assert playing.evicted == []

@@ -9,7 +9,7 @@ from tests.monitor.harness import until
 from tests.monitor.test_emulator import newest, node
 from tests.placer.kube.boards import board, pod
 from tests.placer.kube.objects import SHARE
-from tests.placer.relocation.relocations import RULES, mover, plan, relocating_of, wait
+from tests.placer.relocation.relocations import RULES, mover, plan, relocator_of, wait
 from tests.servers.tasks import running
 
 
@@ -49,6 +49,6 @@ async def test_a_pod_moves_to_the_gpu_whose_memory_is_quiet(tmp_path: Path, nats
         playing.scene.reports.apply(states[-1])
         await wait(playing, pod("wide", limits={"cpu": "0", SHARE: "90"}, nodeSelector={"zone": "a"}))
         await plan(playing)
-        [kept] = relocating_of(playing).kept._kept.values()
+        [kept] = relocator_of(playing).replacements._awaited.values()
         assert kept.nomination.booking is not None
         assert [grant.gpu for grant in kept.nomination.booking.grants] == [GPU_1]

@@ -1,8 +1,8 @@
 """Preemption: pods of lower priority end, so that a pod that fits nowhere gets their room.
 
-`preempting` is the course of it all, and `nominating` holds the room meanwhile (`placer.scheduler.pods.nominator`).
-`budgets` has the disruption budgets, `victims` the cheapest victims on a node, and `victim_search` those in the
-cluster. `writes` are the writes and `orders` their order; `stuck` finds the pods that never end. Relocation uses
-nominations and orders too (`placer.relocation`). Plugins say which reasons the end of pods can lift
-(`placer.scheduler.framework`).
+`post_filter` is the course of it all. `victim_search` finds the cheapest victims in the cluster, and `victims` those
+on one node; `budgets` has the disruption budgets. `executor` writes the nomination and ends the victims, by `writes`.
+`nominated_pods` holds their room meanwhile (`placer.scheduler.pods.nominator`), and `stuck_pods` finds the pods that
+never end. Relocation uses nominations and writes too (`placer.relocation`). Plugins say which reasons the end of pods
+can lift (`placer.scheduler.framework`).
 """

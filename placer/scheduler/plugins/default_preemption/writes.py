@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from placer.kube.evictions import TOO_MANY_REQUESTS, eviction_of
 from placer.scheduler.pods.assigned_pods import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod, decode_pod
@@ -24,6 +23,10 @@ from plimsoll.part.ending import heed_cancellation
 TRIES: Final = 6
 """Attempts of one write while the API server does not answer, or the object changes at the same time. They span some
 seconds; after that the pod is tried anew."""
+
+
+TOO_MANY_REQUESTS: Final = 429
+"""The status by which the eviction API says that a disruption budget does not allow it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +124,15 @@ class PreemptionWrites:
             return False
         except (TransientError, msgspec.MsgspecError):
             return True
+
+
+def eviction_of(pod: Pod, *, is_trial: bool = False) -> dict[str, object]:
+    """The body that evicts this very pod, and no other one of its name; as a trial, it is judged and stays."""
+    meta = pod.metadata
+    options = {"preconditions": {"uid": meta.uid}}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {**options, "dryRun": ["All"]} if is_trial else options,
+    }

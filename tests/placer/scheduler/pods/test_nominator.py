@@ -112,7 +112,7 @@ async def test_nominations_are_read_back_after_a_restart() -> None:
         made.scene.show(on_gpu("b", "GPU-n1-1", 5, 20))
         status = {"nominatedNodeName": "n1"}
         made.scene.show(waiting("p", 10, {MEMORY: str(20 * GIB)}, status=status))
-        made.preempting.nominating.check_all()
+        made.preemption.nominated.check_all()
         made.scene.delete("a")
         made.scene.show(waiting("low", 5, {MEMORY: str(5 * GIB)}))
         await later(made)
@@ -129,7 +129,7 @@ async def test_a_nomination_without_victims_is_given_up_by_the_next_leader() -> 
         made.scene.show(cpu("a", "n1", 5))
         made.scene.show(cpu("b", "n2", 0))
         made.scene.show(waiting("p", 10, status={"nominatedNodeName": "n1"}))
-        made.preempting.nominating.check_all()
+        made.preemption.nominated.check_all()
         await later(made)
         assert made.deleted == ["b"]
         assert made.scene.pods["p"].status.nominatedNodeName == "n2"
@@ -193,8 +193,8 @@ async def test_a_bind_that_fails_leaves_the_room_with_its_pod() -> None:
         await made.settle()
         made.scene.delete("a")
         pod = made.scene.pods["p"]
-        made.preempting.nominating.placed(PodUid("p"), NodeName("n1"))
-        made.preempting.nominating.not_bound(pod)
+        made.preemption.nominated.placed(PodUid("p"), NodeName("n1"))
+        made.preemption.nominated.not_bound(pod)
         made.scene.show(waiting("low", 5))
         await later(made)
         assert made.scene.is_placed("p")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from placer.scheduler.plugins.default_preemption import orders as preemption_orders
+from placer.scheduler.plugins.default_preemption import executor
 from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.deploy.accounts import rights_of
@@ -83,7 +83,7 @@ async def test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor(
         await until(is_told)
         (event,) = await world.events("victim", "Preempted")
         assert event["note"] == f"Preempted by pod {urgent['metadata']['uid']} on node n1"
-        assert (event["type"], event["action"]) == ("Normal", "Preempting")
+        assert (event["type"], event["action"]) == ("Normal", "DefaultPreemption")
         assert event["related"]["name"] == "urgent"
         assert [(one.name, one.node) for one in world.published.victims] == [("victim", "n1")]
         await create_pod(apiserver, namespace, manifest("thief", "test-mid", {MEMORY: "4Gi"}))
@@ -224,7 +224,7 @@ async def test_without_the_right_to_delete_no_pod_ends_and_the_preemptor_says_so
     apiserver: ApiServer, valkey: EmbeddedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A placer that may not delete pods places others as before, and the preemptor names the refused deletion."""
-    monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.2)
+    monkeypatch.setattr(executor, "REFUSED_PAUSE_S", 0.2)
     rbac, name = "/apis/rbac.authorization.k8s.io/v1", "plimsoll-without-delete"
     [role] = [one for one in rights_of(namespace, "placer") if one["kind"] == "ClusterRole"]
     verbs = [[verb for verb in rule["verbs"] if verb != "delete"] for rule in role["rules"]]

@@ -7,6 +7,7 @@ import pytest
 
 from placer.scheduler.plugins.default_preemption import victim_search
 from placer.scheduler.plugins.default_preemption.victims import Victims
+from placer.scheduler.reporting.results import Results
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
@@ -91,9 +92,11 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
     rng = random.Random(seed)  # noqa: S311 - a test's draws
     async with board() as made:
         ended: list[tuple[int, int]] = []
-        made.preempting.nominating.orders.on_preempted = lambda victim, preemptor, _: ended.append(
-            (victim.spec.priority or 0, preemptor.spec.priority or 0)
-        )
+
+        def note(_: Results, victim: Pod, preemptor: Pod, __: NodeName) -> None:
+            ended.append((victim.spec.priority or 0, preemptor.spec.priority or 0))
+
+        monkeypatch.setattr(Results, "preempted", note)
         for node in NODES:
             made.scene.node(node)
             made.scene.report(node, 24, 24)
@@ -106,7 +109,7 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
         await calm_down(made)
         assert all(victim < preemptor for victim, preemptor in ended)
         assert not made.scene.missed()
-        cluster, search = made.scene.cache, made.preempting.search
+        cluster, search = made.scene.cache, made.preemption.search
         held = [one for node in NODES for one in cluster.nominator.on(NodeName(node))]
         assert not [one.uid for one in held if one.is_ours]
         assert all(cluster.infos[NodeName(node)].requested.amounts["cpu"] <= 8000 for node in NODES)

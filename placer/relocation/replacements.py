@@ -1,4 +1,4 @@
-"""The rooms that are kept for the replacements of moved pods.
+"""The replacements of moved pods that may still come, and the rooms that are kept for them.
 
 A room is kept as a nomination: first for a pod that stands for the replacement, then for the replacement itself, once
 the watch shows it. A replacement is known by its controller and by its demand. What always holds: a room is kept for
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from placer.relocation.evictable import controller_of, replacement_of
 from placer.relocation.memory import StoredRoom, without_programs
-from placer.relocation.movers import controller_of, replacement_of
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
+from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.nominator import Nomination
 from plimsoll.ids import NodeName, PodUid
@@ -22,12 +22,12 @@ from plimsoll.part.errors import InputError
 
 
 @dataclass(slots=True)
-class KeptRoom:
-    """A room that is kept.
+class Replacement:
+    """A replacement, and the room that is kept for it.
 
     Attributes:
         moved: the pod that moves, as it was before.
-        signature: that of its replacement.
+        signature: that of the replacement.
         nomination: holds the room; its pod is the replacement once it is known.
         since_s: when the room was first kept, in seconds since 1970.
         until_s: when it is given up, on the loop's clock; later while the moved pod still ends.
@@ -45,36 +45,38 @@ class KeptRoom:
 
 
 @dataclass(slots=True)
-class KeptRooms:
-    """All kept rooms. Not thread-safe: one event loop owns it.
+class Replacements:
+    """All replacements that are awaited. Not thread-safe: one event loop owns it.
 
     Attributes:
         cache: the nominations, and the pods that end.
-        nominating: holds rooms, and ends nominations.
+        nominated: holds rooms, and ends nominations.
         keep_s: the longest time in seconds for which a room is kept after the moved pod has ended.
         clock: the wall clock in UTC.
     """
 
     cache: Cache
-    nominating: Nominating
+    nominated: NominatedPods
     keep_s: float
     clock: Callable[[], datetime]
-    _kept: dict[PodUid, KeptRoom] = field(default_factory=dict)  # by the uid of the pod that moves
+    _awaited: dict[PodUid, Replacement] = field(default_factory=dict)  # by the uid of the pod that moves
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._awaited)
 
     def keep(self, moved: Pod, signature: bytes, nomination: Nomination) -> None:
         """Keep the room of a nomination for the replacement of a pod, which has this signature."""
         self.cache.nominator.put(nomination)
         since_s, until_s = self.clock().timestamp(), loop_now_s() + self.keep_s
-        self._kept[PodUid(moved.metadata.uid)] = KeptRoom(moved, signature, nomination, since_s, until_s)
+        self._awaited[PodUid(moved.metadata.uid)] = Replacement(
+            moved, signature, nomination, since_s, until_s
+        )
 
     def stored(self) -> tuple[StoredRoom, ...]:
         """The rooms that are kept now, for the next leader."""
         return tuple(
             StoredRoom(without_programs(one.moved), one.nomination.node, one.since_s)
-            for one in self._kept.values()
+            for one in self._awaited.values()
         )
 
     def restore(self, rooms: tuple[StoredRoom, ...]) -> None:
@@ -82,45 +84,45 @@ class KeptRooms:
         for stored in rooms:
             if self._is_awaited(stored):
                 self._keep_again(stored)
-        for waiting in self.nominating.queue:
+        for waiting in self.nominated.queue:
             self.take(waiting.pod)
 
     def take(self, pod: Pod) -> None:
         """Give a waiting pod the room that is kept for it, if one is."""
         controller, uid = controller_of(pod), PodUid(pod.metadata.uid)
-        if controller is None or not self._kept or self.cache.is_assumed(uid):
+        if controller is None or not self._awaited or self.cache.is_assumed(uid):
             return
-        if any(one.nomination.uid == uid for one in self._kept.values()):
+        if any(one.nomination.uid == uid for one in self._awaited.values()):
             return
-        for one in self._kept.values():
+        for one in self._awaited.values():
             if not one.has_come and self._is_replacement(pod, one):
                 self._hand_over(pod, one)
                 return
 
-    def note_evicted(self, mover: PodUid) -> NodeName | None:
+    def note_evicted(self, uid: PodUid) -> NodeName | None:
         """Take in that a pod was evicted; returns the node on which room is kept for its replacement, if any is."""
-        kept = self._kept.get(mover)
+        kept = self._awaited.get(uid)
         if kept is None:
             return None
         kept.is_leaving = True
         return kept.nomination.node
 
-    def expire(self, under_way: bool) -> list[KeptRoom]:  # noqa: FBT001 - one flag
+    def expire(self, under_way: bool) -> list[Replacement]:  # noqa: FBT001 - one flag
         """Give up the rooms whose time is over, and those of pods that were not evicted; returns those given up.
 
         Args:
             under_way: evictions are still being written.
         """
-        given_up: list[KeptRoom] = []
-        for uid, one in tuple(self._kept.items()):
+        given_up: list[Replacement] = []
+        for uid, one in tuple(self._awaited.items()):
             held = self.cache.nominator.find(one.nomination.uid)
             if self._still_ends(self.cache.assigned.find(uid)):
                 one.until_s = loop_now_s() + self.keep_s
             if held is None or held.node != one.nomination.node:
-                del self._kept[uid]  # the replacement has a place, or others had a right to the room
+                del self._awaited[uid]  # the replacement has a place, or others had a right to the room
             elif one.until_s <= loop_now_s() or (not under_way and not (one.is_leaving or one.has_come)):
-                del self._kept[uid]
-                self.nominating.give_up(one.nomination.uid)
+                del self._awaited[uid]
+                self.nominated.give_up(one.nomination.uid)
                 given_up.append(one)
         return given_up
 
@@ -145,21 +147,21 @@ class KeptRooms:
 
     def _keep_again(self, stored: StoredRoom) -> None:
         try:
-            info = self.nominating.understand(replacement_of(stored.moved))
+            info = self.nominated.understand(replacement_of(stored.moved))
         except InputError:
             return  # other settings may refuse it now
         # Which GPUs are held is found out when the leader checks all nominations.
         self.keep(stored.moved, info.signature, Nomination(info.pod, stored.node, info.needs))
-        kept = self._kept[PodUid(stored.moved.metadata.uid)]
+        kept = self._awaited[PodUid(stored.moved.metadata.uid)]
         kept.since_s, kept.is_leaving = stored.since_s, True
 
-    def _is_replacement(self, pod: Pod, one: KeptRoom) -> bool:
+    def _is_replacement(self, pod: Pod, one: Replacement) -> bool:
         try:
-            return _replaces(pod, one.moved) and self.nominating.understand(pod).signature == one.signature
+            return _replaces(pod, one.moved) and self.nominated.understand(pod).signature == one.signature
         except InputError:
             return False
 
-    def _hand_over(self, pod: Pod, one: KeptRoom) -> None:
+    def _hand_over(self, pod: Pod, one: Replacement) -> None:
         """Let the nomination be that of the replacement."""
         held = self.cache.nominator.find(one.nomination.uid)
         if held is None:
@@ -170,7 +172,7 @@ class KeptRooms:
             booking = replace(booking, pod=PodUid(pod.metadata.uid))
         one.nomination = Nomination(pod, held.node, held.needs, booking, held.victims)
         one.has_come = True
-        self.nominating.hold(one.nomination)
+        self.nominated.hold(one.nomination)
 
 
 def _replaces(pod: Pod, moved: Pod) -> bool:

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from placer.core.booking import Booking
-from placer.scheduler.plugins.default_preemption import orders as preemption_orders
-from placer.scheduler.plugins.default_preemption import preempting
+from placer.scheduler.plugins.default_preemption import executor, post_filter
 from placer.scheduler.plugins.default_preemption.victim_search import NoVictims, VictimSearch
 from placer.scheduler.plugins.default_preemption.victims import Victims
 from placer.scheduler.pods.needs import needs_of
@@ -80,7 +79,7 @@ async def test_a_pod_whose_deletion_is_refused_is_spared(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a refused deletion the pod says so, the nomination ends, and other victims are found."""
-    monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.0)
+    monkeypatch.setattr(executor, "REFUSED_PAUSE_S", 0.0)
     async with board() as made:
 
         async def refuse(name: str) -> None:
@@ -164,9 +163,9 @@ async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
         assert not made.scene.is_placed("p")
         refused = made.scene.queued("p").info
         assert refused is not None
-        explained = await made.preempting.refuse(refused)
+        explained = await made.preemption.refuse(refused)
         assert explained is not None
-        assert preempting.TERMINATING in explained.text
+        assert post_filter.TERMINATING in explained.text
         assert made.deleted == ["a"]
         made.scene.report("n1", 24, 24)
         await later(made)
@@ -288,7 +287,7 @@ async def test_what_was_found_for_others_does_not_bind_a_nominated_pod() -> None
         explained = await made.refuse(waiting("q", 10))
         assert explained is not None
         assert "1 Insufficient cpu" in explained.text
-        assert await made.preempting.refuse(nominated) is not None
+        assert await made.preemption.refuse(nominated) is not None
         assert made.nomination("p") == ("n1", {"a"})
 
 
@@ -301,8 +300,8 @@ async def test_victims_are_sought_again_once_their_rule_alone_keeps_a_pod_out() 
             made.scene.node(name, {"zone": "a"})
             made.scene.show(pod(f"on-{name}", name, priority, **rule))
         wanted = made.want(pod("p", None, 10, {"cpu": "1"}, labels={"app": "high"}))
-        assert isinstance(await made.preempting.search.search(wanted), NoVictims)
+        assert isinstance(await made.preemption.search.search(wanted), NoVictims)
         made.scene.delete("on-n2")
-        found = await made.preempting.search.search(wanted)
+        found = await made.preemption.search.search(wanted)
         assert isinstance(found, Victims)
         assert [one.uid for one in found.pods] == ["on-n1"]

@@ -1,11 +1,11 @@
 """Relocation: moves pods that allow it, so that a pod which waits for a GPU gets one.
 
 A search finds the fewest evictions after which the waiting pod and all moved pods have a place. The waiting pod is
-nominated for its node, and room is kept for each replacement. Then the pods are evicted, one after another, by the
-orders of preemption. The waiting pod and the replacements are placed by decisions of their own. What always holds:
-one waiting pod at a time has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved. A
-moved pod that does not end holds up others for `keep_s` at most. Rooms are stored before a pod is evicted, so that
-the next leader keeps them too.
+nominated for its node, and room is kept for each replacement. Then the pods are evicted, one after another. The
+waiting pod and the replacements are placed by decisions of their own. What always holds: one waiting pod at a time
+has pods moved for it, no pod that could preempt does, and in a dry run nothing is moved. A moved pod that does not
+end holds up others for `keep_s` at most. Rooms are stored before a pod is evicted, so that the next leader keeps them
+too.
 
 Pods may also be moved together, so that a whole GPU becomes free. No pod is moved to an idle GPU then, so each such
 plan leaves one more GPU idle, and moving comes to an end.
@@ -15,28 +15,27 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Relocation, Steps
 from placer.core.relocation.search import confirmed, search
-from placer.metrics import Metrics
-from placer.relocation.board import KubeBoard
-from placer.relocation.kept import KeptRooms
+from placer.relocation.evictable import EvictablePods
+from placer.relocation.evictor import Evictor
 from placer.relocation.memory import RelocationMemory, StoredRelocations
-from placer.relocation.movers import Movers
+from placer.relocation.replacements import Replacements
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.cache.cache import Cache
+from placer.relocation.snapshot import ClusterSnapshot
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.default_preemption.orders import PreemptionOrder
+from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.reporting.results import Results
 from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import PodUid
 from plimsoll.kube.models import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.log import get_logger
@@ -57,35 +56,37 @@ WHOLE_GPU: Final = Pod(
     ),
 )
 """A pod that stands for a GPU to be freed; no such pod exists."""
-MOST_KEPT: Final = 3
+MOST_AWAITED: Final = 3
 """With more rooms kept for replacements, no further pods are moved."""
 
 
 @dataclass(slots=True)
-class Relocating:
+class Relocator:
     """Moves pods while `run` runs.
 
     Attributes:
         rules: see `RelocationRules`.
-        nominating: knows the waiting pods, judges nodes, holds rooms, and carries out evictions.
+        nominated: knows the waiting pods, judges nodes, and holds rooms.
         budgets: the disruption budgets.
         results: reports plans and moves.
         clock: the wall clock in UTC.
         memory: keeps the rooms and the last moves for the next leader.
         whole_gpu: the demand of `WHOLE_GPU`.
-        movers: the pods that may be moved.
-        kept: the rooms that are kept for replacements.
+        evictor: evicts the pods that move.
+        evictable: the pods that may be moved.
+        replacements: those that may come, with the rooms that are kept for them.
     """
 
     rules: RelocationRules
-    nominating: Nominating
+    nominated: NominatedPods
     budgets: Budgets
     results: Results
     clock: Callable[[], datetime]
     memory: RelocationMemory
     whole_gpu: PodInfo
-    movers: Movers = field(init=False)
-    kept: KeptRooms = field(init=False)
+    evictor: Evictor = field(init=False)
+    evictable: EvictablePods = field(init=False)
+    replacements: Replacements = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by signature: when it is tried again
     _under_way: PodUid | None = None  # the pod for which others are moved
     _under_way_until_s: float = 0.0  # by then other pods have waited long enough
@@ -95,34 +96,28 @@ class Relocating:
     _stored: StoredRelocations | None = None  # as `memory` has it
 
     def __post_init__(self) -> None:
-        scheduling, orders = self._choice, self.nominating.orders
-        self.movers = Movers(
-            scheduling.cache,
-            scheduling.decider.ledger,
-            self.budgets,
-            self.rules,
-            lambda: orders.unmovable,
-            self.clock,
-        )
-        self.kept = KeptRooms(scheduling.cache, self.nominating, self.rules.keep_s, self.clock)
-        orders.on_relocated = self._moved
+        scheduling = self.nominated.scheduling
+        cache, ledger = scheduling.cache, scheduling.decider.ledger
+        self.evictor = Evictor(cache, self.nominated.executor.writes, self._note_evicted)
+        self.evictable = EvictablePods(cache, ledger, self.budgets, self.rules, self.evictor, self.clock)
+        self.replacements = Replacements(cache, self.nominated, self.rules.keep_s, self.clock)
 
     async def restore(self) -> None:
         """Go on with an earlier leader's rooms and moves, before the first decision; takes some seconds at most."""
         if self.rules.mode is not RelocationMode.OFF:
             self._stored = stored = await self.memory.read()
-            self.movers.restore(stored.moves)
-            self.kept.restore(stored.rooms)
+            self.evictable.restore(stored.moves)
+            self.replacements.restore(stored.rooms)
 
     async def _save(self) -> None:
         """Store the rooms and moves for the next leader, if others are stored."""
-        now = StoredRelocations(self.kept.stored(), self.movers.moves())
+        now = StoredRelocations(self.replacements.stored(), self.evictable.moves())
         if now != self._stored and await self.memory.write(now):
             self._stored = now
 
     async def run(self) -> None:
         """Look for pods that have waited long, until cancelled; returns at once where pods are never moved."""
-        await self.nominating.leads.wait()
+        await self.nominated.leads.wait()
         while self.rules.mode is not RelocationMode.OFF:
             heed_cancellation()
             await asyncio.sleep(self.rules.check_s)
@@ -132,11 +127,11 @@ class Relocating:
         """Give up rooms whose time is over, and move pods once, if there is a reason to."""
         self._give_up_rooms()
         await self._save()
-        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.nominating.queue}
+        self._plans = {uid: plan for uid, plan in self._plans.items() if uid in self.nominated.queue}
         if self._is_busy():
             return
         if (info := self._next()) is not None:
-            await self._try(info)
+            await self._relocate_for(info)
         elif await self._lacks_spare():
             await self._free_gpu()
 
@@ -148,25 +143,20 @@ class Relocating:
         if self._under_way is not None:
             is_late = loop_now_s() >= self._under_way_until_s
             is_held = self._is_nominated(self._under_way) and not is_late
-            if is_held or self.nominating.orders.is_under_way(self._under_way):
+            if is_held or self.nominated.executor.is_under_way(self._under_way):
                 return True
             self._under_way = None
-        return len(self.kept) >= MOST_KEPT
+        return len(self.replacements) >= MOST_AWAITED
 
     def _is_nominated(self, uid: PodUid) -> bool:
-        return self._cluster.nominator.find(uid) is not None
+        return self._scheduling.cache.nominator.find(uid) is not None
 
     @property
-    def _choice(self) -> PodScheduling:
-        return self.nominating.scheduling
+    def _scheduling(self) -> PodScheduling:
+        return self.nominated.scheduling
 
-    @property
-    def _cluster(self) -> Cache:
-        return self._choice.cache
-
-    @property
-    def _metrics(self) -> Metrics:
-        return self._choice.decider.metrics
+    def _count_plan(self, outcome: str) -> None:
+        self._scheduling.decider.metrics.relocation.plans.labels(outcome).inc()
 
     def _next(self) -> PodInfo | None:
         """The waiting pod for which others may be moved now: of the highest priority, the one that waits longest."""
@@ -174,7 +164,7 @@ class Relocating:
         self._tried = {signature: at_s for signature, at_s in self._tried.items() if now_s < at_s}
         due = [
             one
-            for one in self.nominating.queue
+            for one in self.nominated.queue
             if one.refused_for
             and Reason.ACQUIRING.value not in one.refused_for  # a GPU that joins the pool will have the room
             and now_s - one.seen_s >= self.rules.after_s
@@ -188,122 +178,120 @@ class Relocating:
 
     def _may_have(self, uid: PodUid) -> bool:
         """Whether a pod is neither nominated nor being bound."""
-        is_ending = self.nominating.orders.is_under_way(uid)
-        return not self._is_nominated(uid) and not is_ending and not self._cluster.is_assumed(uid)
+        is_ending = self.nominated.executor.is_under_way(uid)
+        return not self._is_nominated(uid) and not is_ending and not self._scheduling.cache.is_assumed(uid)
 
-    async def _try(self, info: PodInfo) -> None:
-        """Search for a plan, and carry it out, or report it."""
+    async def _relocate_for(self, info: PodInfo) -> None:
+        """Search for a plan for a waiting pod, and carry it out, or report it."""
         uid = info.request.pod
         self._tried[info.signature] = loop_now_s() + self.rules.after_s
-        if not self.movers.budgets.are_read:
+        if not self.budgets.are_read:
             return
-        board, found = await self.searched(info, spares_idle=False)
-        waiting = self.nominating.queue.get(uid)
+        snapshot, found = await self.searched(info, spares_idle=False)
+        waiting = self.nominated.queue.get(uid)
         if waiting is None or waiting.info is not info or not self._may_have(uid):
             return
         if found is None:
             self._plans.pop(uid, None)
-            self._metrics.relocation.plans.labels("none").inc()
+            self._count_plan("none")
             return
-        text = plan_text(found, board)
-        self._plans[uid] = text
-        get_logger().info(
-            "relocation planned", pod=waiting.pod.full_name, plan=text, mode=self.rules.mode.value
-        )
-        if self.rules.mode is RelocationMode.DRY_RUN:
-            self._metrics.relocation.plans.labels("dry-run").inc()
+        text = self._plans[uid] = plan_text(found)
+        if self._only_reports(text, waiting.pod.full_name):
             self.results.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
-        else:
-            await self._carry_out(waiting.pod, found, board)
-            self.results.relocation_planned(waiting.pod, text)
+            return
+        self._under_way, self._under_way_until_s = uid, loop_now_s() + self.rules.keep_s
+        own = snapshot.nomination(found.place, [one.evicted for one in found.moves])
+        own.pod = waiting.pod  # as the watch shows it now
+        self.nominated.hold(own)
+        pods = self._keep_rooms(found, snapshot)
+        await self._save()
+        evict = partial(self.evictor.evict, pods, waiting.pod)
+        self.nominated.executor.carry_out(waiting.pod, found.place.node, evict, "relocation")
+        self.nominated.retry(uid)
+        self.results.relocation_planned(waiting.pod, text)
 
-    async def searched(self, info: PodInfo, *, spares_idle: bool) -> tuple[KubeBoard, Relocation | None]:
+    async def _free_gpu(self) -> None:
+        """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
+        snapshot, found = await self.searched(self.whole_gpu, spares_idle=True)
+        if found is None:
+            self._count_plan("none")
+            return
+        if self._only_reports(plan_text(found)):
+            return
+        pods = self._keep_rooms(found, snapshot)
+        await self._save()
+        refused = await self.evictor.evict(pods, None)
+        if refused is not None:
+            get_logger().warning("relocation refused", error=refused)
+
+    def _only_reports(self, plan: str, pod: str | None = None) -> bool:
+        """Log and count a plan, for the pod of this name; returns whether it is not carried out."""
+        get_logger().info("relocation planned", pod=pod, plan=plan, mode=self.rules.mode.value)
+        is_dry = self.rules.mode is RelocationMode.DRY_RUN
+        self._count_plan("dry-run" if is_dry else "begun")
+        return is_dry
+
+    async def searched(
+        self, info: PodInfo, *, spares_idle: bool
+    ) -> tuple[ClusterSnapshot, Relocation | None]:
         """The plan for a pod, as it holds at this moment; None without one, or where the pod needs none."""
         uid = info.request.pod
-        understand = self.nominating.understand
-        board = await KubeBoard.made(self._choice, info, self.movers, understand, spares_idle=spares_idle)
-        found = None if board.is_empty else await _in_slices(search(board, uid))
-        found = confirmed(board, uid, found) if found is not None and found.moves else None
-        return board, None if found is None or self.movers.are_too_many(_moved(found, board)) else found
+        snapshot = ClusterSnapshot(self._scheduling, info, self.nominated.understand, spares_idle=spares_idle)
+        await snapshot.read(self.evictable)
+        found = None if snapshot.is_empty else await _in_slices(search(snapshot, uid))
+        found = confirmed(snapshot, uid, found) if found is not None and found.moves else None
+        if found is not None and self.evictable.are_too_many(self._pods_of(found)):
+            found = None
+        return snapshot, found
 
-    async def _carry_out(self, pod: Pod, found: Relocation, board: KubeBoard) -> None:
-        """Hold and store all rooms, and have the pods evicted meanwhile."""
-        self._under_way = uid = PodUid(pod.metadata.uid)
-        self._under_way_until_s = loop_now_s() + self.rules.keep_s
-        own = board.nomination(found.place, [one.movable for one in found.moves])
-        own.pod = pod  # as the watch shows it now
-        self.nominating.hold(own)
-        self._keep_rooms(found, board)
-        await self._save()
-        order = PreemptionOrder(pod, found.place.node, tuple(_moved(found, board)), moves=True)
-        self.nominating.orders.put(order)
-        self.nominating.retry(uid)
-        self._metrics.relocation.plans.labels("begun").inc()
+    def _pods_of(self, found: Relocation) -> list[AssignedPod]:
+        """The pods that a plan moves. A plan was confirmed just now, so all of them are there."""
+        known = (self._scheduling.cache.assigned.find(one.evicted.pod) for one in found.moves)
+        return [one for one in known if one is not None]
 
-    def _keep_rooms(self, found: Relocation, board: KubeBoard) -> None:
-        leaving = [one.movable for one in found.moves]
-        for one in found.moves:
-            held, info = board.nomination(one.to, leaving), board.info(one.movable.pod)
+    def _keep_rooms(self, found: Relocation, snapshot: ClusterSnapshot) -> list[AssignedPod]:
+        """Keep the rooms of a plan for the replacements; returns the pods that move."""
+        leaving, pods = [one.evicted for one in found.moves], self._pods_of(found)
+        for pod, one in zip(pods, found.moves, strict=True):
+            info = snapshot.info(pod.uid)
             assert info is not None, "a place was planned for it"
-            self.kept.keep(board.movers[one.movable.pod].assigned_pod.pod, info.signature, held)
+            self.replacements.keep(pod.pod, info.signature, snapshot.nomination(one.to, leaving))
+        return pods
 
     async def _lacks_spare(self) -> bool:
         """Whether a search is due, no moved pod still ends, and fewer GPUs are idle than are to be kept free."""
         now_s = loop_now_s()
-        find = self._cluster.assigned.find
+        find = self._scheduling.cache.assigned.find
         self._leaving = {
             uid: at_s for uid, at_s in self._leaving.items() if find(uid) is not None and now_s < at_s
         }
-        is_moving = bool(self._leaving or len(self.kept))
+        is_moving = bool(self._leaving or len(self.replacements))
         if not self.rules.spare_gpus or now_s < self._spare_due_s or is_moving:
             return False
         self._spare_due_s = now_s + self.rules.after_s
         idle = 0
-        for number, node in enumerate(tuple(self._choice.decider.reports)):
+        for number, node in enumerate(tuple(self._scheduling.decider.reports)):
             if not number % NODES_AT_ONCE:
                 await asyncio.sleep(0)
-            found = self._choice.decider.candidates.find(node)
+            found = self._scheduling.decider.candidates.find(node)
             idle += sum(room.is_empty for room in found.rooms.values()) if found is not None else 0
             if idle >= self.rules.spare_gpus:
                 return False
-        return self.movers.budgets.are_read
+        return self.budgets.are_read
 
-    async def _free_gpu(self) -> None:
-        """Free one whole GPU: its pods move to GPUs that are in use, so that one more is idle."""
-        board, found = await self.searched(self.whole_gpu, spares_idle=True)
-        if found is None:
-            self._metrics.relocation.plans.labels("none").inc()
-            return
-        is_dry = self.rules.mode is RelocationMode.DRY_RUN
-        text = plan_text(found, board)
-        get_logger().info("relocation planned", plan=text, mode=self.rules.mode.value)
-        self._metrics.relocation.plans.labels("dry-run" if is_dry else "begun").inc()
-        if is_dry:
-            return
-        self._keep_rooms(found, board)
-        await self._save()
-        orders, moved = self.nominating.orders, _moved(found, board)
-        refused = await orders.tried(moved)
-        for one in moved:
-            heed_cancellation()
-            refused = refused or await orders.evict(one, None)
-            if refused is not None:
-                get_logger().warning("relocation refused", error=refused)
-                break
-
-    def _moved(self, victim: Pod, pod: Pod | None, node: NodeName) -> None:
-        """A pod was evicted to be moved."""
-        self._metrics.relocation.pods.inc()
-        self._leaving[PodUid(victim.metadata.uid)] = loop_now_s() + self.rules.keep_s
-        self.movers.note_moved(victim)
-        to = self.kept.note_evicted(PodUid(victim.metadata.uid))
-        self.results.relocated(victim, pod, node, to, self.rules.keep_s)
+    def _note_evicted(self, moved: AssignedPod, pod: Pod | None) -> None:
+        """Take in that a pod was evicted, to make room for another one, if any."""
+        self._scheduling.decider.metrics.relocation.pods.inc()
+        self._leaving[moved.uid] = loop_now_s() + self.rules.keep_s
+        self.evictable.note_moved(moved.pod)
+        to = self.replacements.note_evicted(moved.uid)
+        self.results.relocated(moved.pod, pod, moved.node, to, self.rules.keep_s)
 
     def _give_up_rooms(self) -> None:
-        under_way = self._under_way is not None and self.nominating.orders.is_under_way(self._under_way)
-        for one in self.kept.expire(under_way):
+        under_way = self._under_way is not None and self.nominated.executor.is_under_way(self._under_way)
+        for one in self.replacements.expire(under_way):
             get_logger().warning("room given up", moved=one.moved.full_name, node=one.nomination.node)
-            self._metrics.relocation.plans.labels("given-up").inc()
+            self._count_plan("given-up")
 
 
 async def _in_slices(steps: Steps[Relocation | None]) -> Relocation | None:
@@ -320,14 +308,10 @@ async def _in_slices(steps: Steps[Relocation | None]) -> Relocation | None:
         await asyncio.sleep(SLICE_S * REST_RATIO)
 
 
-def _moved(found: Relocation, board: KubeBoard) -> list[AssignedPod]:
-    return [board.movers[one.movable.pod].assigned_pod for one in found.moves]
-
-
-def plan_text(found: Relocation, board: KubeBoard) -> str:
+def plan_text(found: Relocation) -> str:
     """A plan for people, with all moves."""
     moves = [
-        f"{board.movers[one.movable.pod].assigned_pod.pod.full_name} from {one.movable.node} to {one.to.node} "
+        f"{one.evicted.name} from {one.evicted.node} to {one.to.node} "
         f"({', '.join(dict.fromkeys(grant.gpu for grant in one.to.grants))})"
         for one in found.moves
     ]

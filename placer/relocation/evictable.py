@@ -15,14 +15,15 @@ import msgspec
 from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
-from placer.core.relocation.plan import Movable
+from placer.core.relocation.plan import EvictablePod
+from placer.relocation.evictor import Evictor
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from plimsoll.contract import RELOCATION_COST, SCHEDULER_NAME, without_answers
 from plimsoll.demand import relocation_cost_of
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import NodeName
 from plimsoll.kube.models import OwnerReference, Pod, PodStatus
 from plimsoll.part.errors import InputError
 
@@ -31,16 +32,8 @@ NOT_REPLACED_ELSEWHERE: Final = frozenset({"DaemonSet", "Node"})
 """Kinds of controllers that make a pod anew on the same node: of daemons, and of static pods."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mover:
-    """A pod that may be moved: on its node, and for the search."""
-
-    assigned_pod: AssignedPod
-    movable: Movable
-
-
 @dataclass(slots=True)
-class Movers:
+class EvictablePods:
     """The pods that may be moved.
 
     Attributes:
@@ -48,7 +41,7 @@ class Movers:
         ledger: their bookings.
         budgets: the disruption budgets.
         rules: see `RelocationRules`.
-        refused: gives the pods whose eviction was refused not long ago.
+        evictor: knows the pods whose eviction was refused not long ago.
         clock: the wall clock in UTC.
     """
 
@@ -56,18 +49,18 @@ class Movers:
     ledger: Ledger
     budgets: Budgets
     rules: RelocationRules
-    refused: Callable[[], frozenset[PodUid]]
+    evictor: Evictor
     clock: Callable[[], datetime]
     _moved: dict[str, deque[float]] = field(default_factory=dict)  # by owner, in seconds since 1970
 
-    def on(self, node: NodeName, priority: int) -> list[Mover]:
+    def on(self, node: NodeName, priority: int) -> list[EvictablePod]:
         """The pods of a node that may be moved for a pod of this priority, those of low cost first."""
         found = [
-            Mover(one, _movable(one, self.ledger.booking(one.uid)))
+            _evictable(one, self.ledger.booking(one.uid))
             for one in self.cache.assigned.relocatable_on(node)
             if self.obstacle(one, priority) is None
         ]
-        return sorted(found, key=lambda one: (one.movable.cost, one.movable.pod))
+        return sorted(found, key=lambda one: (one.cost, one.pod))
 
     def obstacle(self, one: AssignedPod, priority: int) -> str | None:
         """The first reason why a pod is not moved for one of this priority, for people; None if it may be moved."""
@@ -88,7 +81,7 @@ class Movers:
             return f"it started less than {self.rules.rest_s:g} s ago"
         if len(self._times(owner_of(one.pod) or "")) >= self.rules.per_hour:
             return f"{self.rules.per_hour} pods of its owner were moved within the hour"
-        if one.uid in self.refused():
+        if one.uid in self.evictor.refused:
             return "its eviction was refused not long ago"
         if self.budgets.forbid([one]):
             return "a disruption budget"
@@ -154,12 +147,13 @@ def _cost_of(pod: Pod) -> float | None:
         return None
 
 
-def _movable(one: AssignedPod, booking: Booking | None) -> Movable:
+def _evictable(one: AssignedPod, booking: Booking | None) -> EvictablePod:
     """A pod against which there is no obstacle, for the search."""
     cost = _cost_of(one.pod)
     assert booking is not None, "it was placed here"
     assert cost is not None, "its annotation can be read"
-    return Movable(one.uid, one.node, frozenset(grant.gpu for grant in booking.grants), cost)
+    gpus = frozenset(grant.gpu for grant in booking.grants)
+    return EvictablePod(one.uid, one.node, gpus, cost, one.pod.full_name)
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.plugins.default_preemption import orders as preemption_orders
+from placer.scheduler.plugins.default_preemption import executor
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.transport import TransientError
@@ -22,7 +22,7 @@ from tests.placer.relocation.relocations import (
     other_halves,
     pair,
     plan,
-    relocating_of,
+    relocator_of,
     replacement,
     wait,
     wide,
@@ -90,7 +90,7 @@ async def test_a_dry_run_says_what_would_move_and_moves_nothing() -> None:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
-        told = relocating_of(playing).plan_for(PodUid("wide"))
+        told = relocator_of(playing).plan_for(PodUid("wide"))
         assert told == "Moving 1 pod at a cost of 1 makes room on n1: default/m1 from n1 to n2 (GPU-n2-0)."
         assert (playing.evicted, playing.nominated) == ([], [])
         assert not playing.scene.cache.nominator.nodes()
@@ -135,7 +135,7 @@ async def test_of_two_pods_none_is_evicted_if_one_must_stay(refused: str, spare_
         await plan(playing)
         assert playing.evicted == []
         playing.faults.clear()
-        playing.scene.late_s += preemption_orders.SPARED_S + 1
+        playing.scene.late_s += executor.SPARED_S + 1
         for _ in range(3):
             await asyncio.sleep(0.01)
             await plan(playing)

@@ -15,7 +15,7 @@ from prometheus_client import Counter
 from placer.core.plan import Plan
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.plugins.default_preemption.orders import PreemptionOrders
+from placer.scheduler.plugins.default_preemption.executor import Executor
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.needs import needs_of
 from placer.scheduler.pods.nominator import Nomination
@@ -33,13 +33,13 @@ their memory. A monitor reports the end of a process within seconds."""
 
 
 @dataclass(slots=True)
-class Nominating:
+class NominatedPods:
     """Holds the room of nominated pods; `run` checks those whose nodes fill up.
 
     Attributes:
         queue: the pods without a node.
         scheduling: judges nodes.
-        orders: carries preemptions out, and takes nominations back.
+        executor: carries preemptions out, and takes nominations back.
         leads: set while this placer decides.
         understand: reads a pod's demand; raises `InputError`.
         outcomes: counts the nominations of this scheduler's pods that ended, by outcome.
@@ -48,7 +48,7 @@ class Nominating:
 
     queue: Queue
     scheduling: PodScheduling
-    orders: PreemptionOrders
+    executor: Executor
     leads: asyncio.Event
     understand: Callable[[Pod], PodInfo]
     outcomes: Counter
@@ -60,7 +60,7 @@ class Nominating:
     _some_filled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.orders.on_end = self.give_up
+        self.executor.on_end = self.give_up
         self.scheduling.cache.on_filled(self._note_filled)
         self.scheduling.decider.reports.on_change(self._note_filled)
         self.scheduling.decider.ledger.on_change(lambda node, _: self._note_filled(node))  # a resize too
@@ -163,7 +163,7 @@ class Nominating:
             return
         self._written.add(uid)
         self._freed.pop(uid, None)
-        self.orders.take_back(waiting.pod)
+        self.executor.take_back(waiting.pod)
 
     def drop(self, uid: PodUid, outcome: str) -> Nomination | None:
         """Hold no room for a pod any more; returns its nomination, or None."""

@@ -1,4 +1,4 @@
-"""Preemption: makes room for a refused pod by the end of pods of lower priority, and holds that room for it.
+"""DefaultPreemption: makes room for a refused pod by the end of pods of lower priority, and holds that room for it.
 
 The pod is nominated first, in the API server too, then its victims are deleted. It is placed by a decision of its own
 once they are gone. What always holds: the victims of one pod are on one node at a time, and no pod is deleted for a
@@ -6,12 +6,11 @@ pod that has left the queue.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from placer.core.reasons import Reason
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.default_preemption.orders import PreemptionOrder
+from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.plugins.default_preemption.victim_search import (
     NO_VICTIMS,
     NOT_HELPFUL,
@@ -25,7 +24,7 @@ from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.verdicts import Explanation
-from plimsoll.ids import NodeName, PodUid
+from plimsoll.ids import NodeName
 from plimsoll.part.log import get_logger
 
 ROUNDS: Final = 3
@@ -42,17 +41,16 @@ CHANGING: Final = "the nodes changed during each search for victims."
 
 
 @dataclass(slots=True)
-class Preempting:
+class DefaultPreemption:
     """Explains refusals, with preemption as the last resort; `run` carries it out.
 
     Attributes:
-        nominating: holds rooms, and carries preemptions out.
+        nominated: holds rooms, and carries preemptions out.
         search: finds victims, and judges nodes.
     """
 
-    nominating: Nominating
+    nominated: NominatedPods
     search: VictimSearch
-    _hasty: set[PodUid] = field(default_factory=set)  # refused for a reason that may pass by itself
 
     async def refuse(self, info: PodInfo) -> Explanation | None:
         """Explain a refusal, as `PodScheduling.explain` does, after trying preemption.
@@ -70,28 +68,17 @@ class Preempting:
             if why_not is not None:
                 return _with(explained, why_not)
             found = await self.search.search(info)
-            explained = await self.search.scheduling.explain(
-                info
-            )  # for the nodes that changed during the search
+            explained = await self.search.scheduling.explain(info)  # nodes changed during the search
             if explained is None or not self._still_waits(info):
                 return explained
             if isinstance(found, NoVictims):
-                self.nominating.end(info.request.pod)
-                if not PASSING.isdisjoint(found.reasons):
-                    self._hasty.add(info.request.pod)
-                return _with(explained, found.text, found.reasons)
+                self.nominated.end(info.request.pod)
+                refused = _with(explained, found.text, found.reasons)
+                return replace(refused, may_pass=not PASSING.isdisjoint(found.reasons))
             again = self.search.confirm(info, found)
             if again is not None:
                 return _with(explained, self._nominate(info, again))
-        self._hasty.add(info.request.pod)
-        return _with(explained, CHANGING)
-
-    def may_pass(self, uid: PodUid) -> bool:
-        """Whether the last refusal of a pod may pass without an announced change; True once for each refusal."""
-        if uid not in self._hasty:
-            return False
-        self._hasty.discard(uid)
-        return True
+        return None if explained is None else replace(_with(explained, CHANGING), may_pass=True)
 
     async def explain(self, info: PodInfo) -> Explanation | None:
         """Explain a refusal as `refuse` would, but end no pod: None also if victims could make room."""
@@ -123,19 +110,14 @@ class Preempting:
             return ()
         return tuple(set(found) - {NO_VICTIMS, NOT_HELPFUL}) or None
 
-    def forget(self, uid: PodUid) -> None:
-        """Hold no room for a pod that is gone, or has a node."""
-        self.nominating.forget(uid)
-        self._hasty.discard(uid)
-
     async def run(self) -> NoReturn:
         """Carry out preemptions, and check nominations whose nodes fill up, until cancelled.
 
         Preemptions under way are abandoned then; the next leader goes on.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.nominating.orders.run(), name="kube: carry out preemptions")
-            group.create_task(self.nominating.run(), name="kube: check nominations")
+            group.create_task(self.nominated.executor.run(), name="kube: carry out preemptions")
+            group.create_task(self.nominated.run(), name="kube: check nominations")
         raise AssertionError("both tasks are endless")
 
     def _may_matter(self, info: PodInfo) -> bool:
@@ -145,7 +127,7 @@ class Preempting:
         return is_nominated or cache.assigned.has_below(priority_of(info.pod))
 
     def _still_waits(self, info: PodInfo) -> bool:
-        waiting = self.nominating.queue.get(info.request.pod)
+        waiting = self.nominated.queue.get(info.request.pod)
         return waiting is not None and waiting.info is info
 
     def _ineligible(self, info: PodInfo) -> str | None:
@@ -155,41 +137,37 @@ class Preempting:
             return NEVER
         if not self.search.budgets.are_read:
             return BUDGETS_UNREAD
-        if self.nominating.orders.is_under_way(uid):
+        if self.nominated.executor.is_under_way(uid):
             return UNDER_WAY
         own = self.search.scheduling.cache.nominator.find(uid)
         if own is None or not self.search.scheduling.profile.framework.is_resolvable(
             self.search.scheduling.reasons_against(info, own.node)
         ):
             return None
-        return TERMINATING if self.nominating.still_end(own) else None
+        return TERMINATING if self.nominated.still_end(own) else None
 
     def _nominate(self, info: PodInfo, victims: Victims) -> str:
         """Hold the room of the victims, and have them deleted; returns the text for people."""
         uid, node, nominator = info.request.pod, victims.node, self.search.scheduling.cache.nominator
         for other in nominator.on(node):
             if other.is_ours and other.uid != uid and other.priority < priority_of(info.pod):
-                self.nominating.give_up(other.uid)  # as kube-scheduler does: it may find another place sooner
+                self.nominated.give_up(other.uid)  # as kube-scheduler does: it may find another place sooner
         known = nominator.find(uid)
         if known is not None and known.node != node:
-            self.nominating.drop(uid, "given_up")
-        waiting = self.nominating.queue.get(uid)
+            self.nominated.drop(uid, "given_up")
+        waiting = self.nominated.queue.get(uid)
         assert waiting is not None, "the caller has seen that the pod still waits"
         pod = waiting.pod
         booking = victims.plan.booking if victims.plan.booking.grants else None
         ending = frozenset(one.uid for one in victims.pods)
-        self.nominating.hold(Nomination(pod, node, info.needs, booking, ending))
-        self.nominating.orders.put(PreemptionOrder(pod, node, victims.pods))
+        self.nominated.hold(Nomination(pod, node, info.needs, booking, ending))
+        self.nominated.executor.preempt(pod, node, victims.pods)
         names = [one.pod.full_name for one in victims.pods]
         named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
         get_logger().info("preempting", pod=pod.full_name, node=node, victims=names)
         return f"{len(names)} pod(s) of lower priority end on {node} to make room: {named}."
 
 
-def _with(
-    explained: Explanation | None, preemption: str, reasons: frozenset[str] = frozenset()
-) -> Explanation | None:
+def _with(explained: Explanation, preemption: str, reasons: frozenset[str] = frozenset()) -> Explanation:
     """An explanation with a sentence about preemption, as kube-scheduler adds it, and the reasons behind that."""
-    if explained is None:
-        return None
     return Explanation(f"{explained.text} preemption: {preemption}", explained.reasons | reasons)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NoReturn
 
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
+from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation
@@ -29,20 +29,20 @@ class StuckPods:
     """Finds stuck pods while `run` does.
 
     Attributes:
-        nominating: has the nominations, and must not wait for these pods.
+        nominated: has the nominations, and must not wait for these pods.
         after_s: the time after the end of its grace period for which a pod is awaited, in seconds.
         clock: the wall clock in UTC.
         on_given_up: see `OnGivenUp`.
     """
 
-    nominating: Nominating
+    nominated: NominatedPods
     after_s: float
     clock: Callable[[], datetime]
     on_given_up: OnGivenUp
 
     async def run(self) -> NoReturn:
         """Look again and again, until cancelled."""
-        await self.nominating.leads.wait()
+        await self.nominated.leads.wait()
         while True:
             heed_cancellation()
             await asyncio.sleep(CHECK_S)  # no event reports that time has passed
@@ -50,7 +50,7 @@ class StuckPods:
 
     def look(self) -> None:
         """Look once at the pods on the nodes of nominations."""
-        cache, stuck = self.nominating.scheduling.cache, self.nominating.stuck
+        cache, stuck = self.nominated.scheduling.cache, self.nominated.stuck
         due_s = self.clock().timestamp() - self.after_s
         stuck.intersection_update([uid for uid in stuck if cache.assigned.find(uid) is not None])
         for node in cache.nominator.nodes():
@@ -65,9 +65,9 @@ class StuckPods:
 
     def _give_up(self, node: NodeName, pods: list[Pod]) -> None:
         """End the nominations for a node that need the room of pods which do not end."""
-        nominator = self.nominating.scheduling.cache.nominator
+        nominator = self.nominated.scheduling.cache.nominator
         before = nominator.on(node)
-        self.nominating.check(node)
+        self.nominated.check(node)
         for own in before:
             if nominator.find(own.uid) is None and own.is_ours:
                 names = [one.full_name for one in pods]
