@@ -206,13 +206,12 @@ class KubeParts:
         """The watches with their handlers: who learns of which objects."""
         core, renewal = self.core, self.renewal
         pods = PodEventHandler(
-            (core.pods, self.controllers.pool, self.doors.outside),
+            (core.pods, self.controllers.pool, self.doors.outside, self.doors.tickets),
             core.queue,
             core.profile.cache,
             core.claims,
             core.preemption.nominated,
-            self.doors.tickets,
-            self.controllers.relocator.replacements,
+            self.controllers.relocator.replacements.take,
             self._note_rival,
         )
         return Watches(

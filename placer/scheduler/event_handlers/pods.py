@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placer.relocation.replacements import Replacements
-from placer.resize.tickets import Tickets
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
@@ -46,8 +44,7 @@ class PodEventHandler:
         cache: the nodes with their pods.
         claims: learns which pods wait for claims, and which have ended.
         nominated: learns of nominated pods and of victims.
-        tickets: learns of bound pods, which may be resized.
-        replacements: learns of pods that may be replacements of moved ones.
+        on_waiting: called with each pod that waits for this scheduler, before it is queued.
         on_rival: called with a pod that waited for this scheduler, and that somebody else gave GPUs.
         synced: set once all pods were read.
     """
@@ -57,8 +54,7 @@ class PodEventHandler:
     cache: Cache
     claims: VolumeBinding
     nominated: NominatedPods
-    tickets: Tickets
-    replacements: Replacements
+    on_waiting: Callable[[Pod], None]
     on_rival: Callable[[Pod], None]
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,10 +83,9 @@ class PodEventHandler:
             self._drop(uid)
         elif pod.spec.nodeName:
             self._confirm(pod)
-            self.tickets.note(pod)
         elif _is_ours(pod):
             self.nominated.observe(pod)
-            self.replacements.take(pod)
+            self.on_waiting(pod)
             self._await_node(pod, is_changed=known is None or not same_pod(pod, known))
         elif not self.cache.is_assumed(uid):
             self.forget_waiting(uid)
@@ -105,7 +100,6 @@ class PodEventHandler:
         self.claims.binder.note_pod(uid)
         if ended is not None:
             self.nominated.pod_ends(ended.node)
-        self.tickets.forget(uid)
 
     def _confirm(self, pod: Pod) -> None:
         uid = PodUid(pod.metadata.uid)
