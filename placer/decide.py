@@ -21,9 +21,9 @@ from placer.core.node_scores import FULL_SCORE, PREFERENCES_SHARE, TotalScore
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import Policy
+from placer.core.policy_context import Candidate, Request
 from placer.core.pool import Pool
 from placer.core.refusal import Refusal, together
-from placer.core.site import Candidate, Request
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
 from placer.policy_times import PolicyTimes
@@ -180,7 +180,7 @@ class Decider:
 
         Among places whose scores differ by less than `PREFERENCES_SHARE`, the pod's wishes decide.
         """
-        self.ledger.mix.see(request.pod, request.demand, request.cpu_milli)
+        self.ledger.workload.see(request.pod, request.demand, request.cpu_milli)
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
         if side.wishes.promising is not None:
             candidates = self._led(candidates, request, side.wishes.promising)

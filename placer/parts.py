@@ -14,7 +14,7 @@ from placer.api.node_rows import NodeRows
 from placer.api.sources import explainers, pod_sources, previews
 from placer.api.state import StateReader
 from placer.cluster_link import ClusterLink
-from placer.core.standing import ABSENT
+from placer.core.schedulability import ABSENT
 from placer.decide import Decider
 from placer.intake.intake import Intake, IntakeOptions
 from placer.intake.limit_news import LimitView

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from placer.core.booking import Booking, Grant, learns, shares_a_whole_gpu
 from placer.core.holders import GpuKey, Holders
 from placer.core.locality import GpuLabels, gpu_labels
-from placer.core.mix import Mix
 from placer.core.owner_models import OwnerModels
 from placer.core.spare_cpu import SpareCpu
+from placer.core.target_workload import TargetWorkload
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.lifespan import beside, peak
@@ -62,14 +62,14 @@ class Ledger:
     Attributes:
         spare_cpu: the CPU of each node that its pods leave.
         owner_models: the models of the GPUs that each owner's pods have.
-        mix: the typical pods.
+        workload: the typical pods.
     """
 
-    def __init__(self, mix: Mix | None = None) -> None:
-        """Begin without bookings. The mix of typical pods is learned where none is given."""
+    def __init__(self, workload: TargetWorkload | None = None) -> None:
+        """Begin without bookings. The target workload is learned where none is given."""
         self.spare_cpu = SpareCpu()
         self.owner_models = OwnerModels()
-        self.mix = mix or Mix()
+        self.workload = workload or TargetWorkload()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_node: defaultdict[NodeName, dict[GpuUuid, None]] = defaultdict(dict)  # GPUs with bookings
@@ -241,7 +241,7 @@ class Ledger:
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
-        part.spare_cpu, part.owner_models, part.mix = self.spare_cpu, self.owner_models, self.mix
+        part.spare_cpu, part.owner_models, part.workload = self.spare_cpu, self.owner_models, self.workload
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

@@ -6,7 +6,7 @@ from typing import Final
 
 from placer.core.booking import Booking, Grant
 from placer.core.policies.policy import Policy
-from placer.core.site import Choice, Site
+from placer.core.policy_context import AssignedGpu, Context
 from placer.core.topology.near_cpus import near_cpus
 from plimsoll.ids import ContainerName, GpuUuid
 
@@ -57,24 +57,24 @@ def chosen_gpus(grants: Iterable[Grant]) -> dict[ContainerName, tuple[GpuUuid, .
     return given
 
 
-def judged(site: Site, chosen: Sequence[Choice], policy: Policy) -> Plan:
+def judged(context: Context, chosen: Sequence[AssignedGpu], policy: Policy) -> Plan:
     """The plan of a pod whose containers all have their GPUs, with the policy's score of the place.
 
     Args:
-        site: the pod and its node.
+        context: the pod and its node.
         chosen: a GPU for each container; empty for a pod without one.
         policy: the policy that arranged the GPUs.
     """
-    request = site.request
+    request = context.request
     position = {demand.container: index for index, demand in enumerate(request.demand.containers)}
-    chosen = sorted(chosen, key=lambda choice: position[choice.demand.container])
-    judgement = policy.judge(site, chosen)
-    grants = tuple(choice.grant for choice in chosen)
-    near = near_cpus(request.demand, site.node, chosen_gpus(grants))
+    chosen = sorted(chosen, key=lambda one: position[one.demand.container])
+    judgement = policy.judge(context, chosen)
+    grants = tuple(one.grant for one in chosen)
+    near = near_cpus(request.demand, context.node, chosen_gpus(grants))
     return Plan(
         booking=Booking(
             pod=request.pod,
-            node=site.node.node,
+            node=context.node.node,
             grants=grants,
             owner=request.owner,
             gpu_name=request.demand.gpu_name,

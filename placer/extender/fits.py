@@ -11,7 +11,7 @@ from typing import Final
 
 from placer.core.booking import Booking
 from placer.core.plan import Plan
-from placer.core.site import Candidate
+from placer.core.policy_context import Candidate
 from placer.decide import Decider
 from placer.extender.demand import ExtenderDemand
 from placer.scheduler.cache.cache import Cache

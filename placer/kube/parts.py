@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from placer.core.booking import Booking
-from placer.core.standing import PAUSED
+from placer.core.schedulability import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
 from placer.extender.binds import Binds
@@ -192,7 +192,7 @@ class KubeParts:
         """The table of listeners across the seams. Each is called with the node that changed."""
         reports, cache = self.context.decider.reports, self.core.profile.cache
         return (
-            (cache.on_filled, self._note_standing),
+            (cache.on_filled, self._note_schedulability),
             (reports.on_change, self._forget_report),
         )
 
@@ -224,13 +224,13 @@ class KubeParts:
             core.cluster_events,
         )
 
-    def _note_standing(self, node: NodeName) -> None:
+    def _note_schedulability(self, node: NodeName) -> None:
         cache = self.core.profile.cache
         known = cache.node(node)
-        standing = known.standing if known is not None else None
-        if standing is not None and cache.paused is not None:
-            standing = replace(standing, closed=(PAUSED, *standing.closed))
-        self.context.decider.pool.put_standing(node, standing)
+        schedulability = known.schedulability if known is not None else None
+        if schedulability is not None and cache.paused is not None:
+            schedulability = replace(schedulability, closed=(PAUSED, *schedulability.closed))
+        self.context.decider.pool.put_schedulability(node, schedulability)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.context.decider.reports:

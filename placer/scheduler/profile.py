@@ -16,7 +16,7 @@ from placer.core.node_scores import count_of_checks, node_scores
 from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.framework import UNKNOWN_NODE, Framework, Plugin, run_filters
 from placer.scheduler.node_info import NodeInfo

@@ -9,9 +9,9 @@ import numpy as np
 
 from placer.core.index import Surroundings
 from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
+from placer.core.policy_context import Request, Rooms
 from placer.core.room import Room, misfit
-from placer.core.site import Request, Rooms
-from placer.core.topology.choice import (
+from placer.core.topology.best_gpus import (
     FRAGMENT,
     Links,
     chosen,
@@ -28,7 +28,7 @@ from plimsoll.ids import GpuUuid, NodeName
 
 
 class _State(NamedTuple):
-    """A node whose GPUs all have one model, as pods of every kind read it.
+    """A node whose GPUs all have one model, as pods of every type read it.
 
     Attributes:
         model: the model of its GPUs.
@@ -60,7 +60,7 @@ class TopologyTable:
         self._nodes[slot] = node, rooms
         self._states.pop(slot, None)
 
-    def kind(self, request: Request) -> Hashable:
+    def pod_type(self, request: Request) -> Hashable:
         """Everything that bounds depend on, of a pod."""
         demand, ledger = request.demand, self._around.ledger
         hardest = min(demand.containers, key=hardest_first)
@@ -70,7 +70,7 @@ class TopologyTable:
         return asked, expected, models, demand.locality, demand.gpu_name is None
 
     def version(self) -> Hashable:
-        """Bounds depend on the pod's kind and on the nodes alone."""
+        """Bounds depend on the pod's type and on the nodes alone."""
         return None
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:

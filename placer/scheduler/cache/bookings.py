@@ -155,14 +155,14 @@ class Bookings:
 
     def _learn_kind(self, pod: Pod) -> None:
         """Count a pod among the typical pods: one that was placed before this placer began, or by another placer."""
-        uid, mix = PodUid(pod.metadata.uid), self._ledger.mix
-        if mix.knows(uid) or not (pod.spec.schedulerName == SCHEDULER_NAME or asks_gpu(pod)):
+        uid, workload = PodUid(pod.metadata.uid), self._ledger.workload
+        if workload.knows(uid) or not (pod.spec.schedulerName == SCHEDULER_NAME or asks_gpu(pod)):
             return
         try:
             demand, needs = parse_pod(pod), needs_of(pod)
         except InputError:
             return  # such a pod is refused today, so later pods are not like it
-        mix.see(uid, demand, needs.amounts.get("cpu", 0))
+        workload.see(uid, demand, needs.amounts.get("cpu", 0))
 
     def _read_first(self, pod: Pod, stated: Booking | None, damage: InputError | None) -> None:
         uid = PodUid(pod.metadata.uid)

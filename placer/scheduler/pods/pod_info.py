@@ -6,7 +6,7 @@ from typing import Any
 
 from placer.core.node_scores import NodeScore
 from placer.core.policies import Policy
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.scheduler.pods.constraints import NO_CONSTRAINTS, PodConstraints
 from placer.scheduler.pods.needs import Needs
 from placer.scheduler.pods.node_rules import NodeRules

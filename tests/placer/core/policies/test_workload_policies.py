@@ -1,4 +1,4 @@
-"""Policies that weigh a place by the mix of typical pods: FGD's worked arithmetic, and searches that miss nothing."""
+"""Policies that weigh a place by the target workload: FGD's worked arithmetic, and searches that miss nothing."""
 
 from collections.abc import Sequence
 from math import exp, floor
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
-from placer.core.mix import DemandKind, Mix, Typical
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import Policy, policy_named
-from placer.core.site import Request
+from placer.core.policy_context import Request
+from placer.core.target_workload import PodType, TargetWorkload, TypicalPod
 from placer.core.view import GpuView, NodeView
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -48,12 +48,14 @@ def node(name: str, gpus: int, model: str = "L4") -> NodeView:
     return NodeView(NodeName(name), (1, 1), tuple(cards))
 
 
-def mix(*kinds: tuple[DemandKind, float]) -> Mix:
-    """A mix of these kinds with their popularities."""
-    return Mix(Typical(kind, popularity) for kind, popularity in kinds)
+def workload(*pod_types: tuple[PodType, float]) -> TargetWorkload:
+    """A workload of these pod types with their popularities."""
+    return TargetWorkload(TypicalPod(pod_type, popularity) for pod_type, popularity in pod_types)
 
 
-def world(nodes: Sequence[NodeView], typical: Mix, cpu_milli: int = 8000) -> tuple[Ledger, Candidates]:
+def world(
+    nodes: Sequence[NodeView], typical: TargetWorkload, cpu_milli: int = 8000
+) -> tuple[Ledger, Candidates]:
     """A ledger and the candidates."""
     ledger = Ledger(typical)
     views = {one.node: one for one in nodes}
@@ -67,7 +69,7 @@ def world(nodes: Sequence[NodeView], typical: Mix, cpu_milli: int = 8000) -> tup
 def test_fgd_score_follows_the_paper() -> None:
     """The score is the rounded sigmoid of the fragment removed: here 300 of a GPU become useless to half."""
     here = node("n", 1)
-    ledger, _ = world([here], mix((DemandKind(1000, 1, 1000), 0.5), (DemandKind(1000, 1, 200), 0.5)))
+    ledger, _ = world([here], workload((PodType(1000, 1, 1000), 0.5), (PodType(1000, 1, 200), 0.5)))
     decided = plan_on(pod("p", share(70)), here, ledger, FRAGMENTATION)
     assert isinstance(decided, Plan)
     # Before: nothing is a fragment. After: the 300 left are useless to the pods of 1000, and to those of 200 useful.
@@ -80,7 +82,7 @@ def test_share_goes_to_the_gpu_that_is_broken_already() -> None:
     """A share does not break an idle GPU while one that is broken already has the room."""
     for policy in (FRAGMENTATION, PLIMSOLL):
         here = node("n", 2)
-        ledger, _ = world([here], mix((DemandKind(1000, 1, 1000), 0.5), (DemandKind(1000, 1, 300), 0.5)))
+        ledger, _ = world([here], workload((PodType(1000, 1, 1000), 0.5), (PodType(1000, 1, 300), 0.5)))
         first = plan_on(pod("p", share(30)), here, ledger, policy)
         assert isinstance(first, Plan)
         ledger.book(first.booking)
@@ -92,7 +94,7 @@ def test_share_goes_to_the_gpu_that_is_broken_already() -> None:
 def test_plimsoll_spares_gpus_that_have_cpu_beside_them() -> None:
     """A pod with little CPU goes where CPU for its GPU is all that is left; FGD sees no difference there."""
     rich, poor = node("rich", 4), node("poor", 4)
-    ledger, candidates = world([rich, poor], mix((DemandKind(4000, 1, 1000), 1.0)))
+    ledger, candidates = world([rich, poor], workload((PodType(4000, 1, 1000), 1.0)))
     ledger.spare_cpu.note(rich.node, 16_000)
     ledger.spare_cpu.note(poor.node, 5000)
     assert next(candidates.best_first(pod("p", whole(1)), PLIMSOLL)).node.node == "poor"
@@ -101,8 +103,8 @@ def test_plimsoll_spares_gpus_that_have_cpu_beside_them() -> None:
 def test_scarce_model_is_kept() -> None:
     """A pod that accepts two models takes the one of which more is left for pods that name it."""
     nodes = [node(f"l{n}", 2, "L4") for n in range(9)] + [node("a", 2, "A100")]
-    kinds = [(DemandKind(1000, 1, 1000, models=(model,)), 0.5) for model in MODELS]
-    _, candidates = world(nodes, mix(*kinds))
+    pod_types = [(PodType(1000, 1, 1000, models=(model,)), 0.5) for model in MODELS]
+    _, candidates = world(nodes, workload(*pod_types))
     assert next(candidates.best_first(pod("p", whole(1)), PLIMSOLL)).node.node != "a"
 
 
@@ -111,7 +113,7 @@ def test_plimsoll_spreads_pods_that_declare_no_memory() -> None:
     undeclared = ContainerDemand(ContainerName("main"), 1, None, 20, 100, whole=False)
     for policy, gpus in ((PLIMSOLL, 2), (FRAGMENTATION, 1)):
         nodes = [node("a", 1), node("b", 1)]
-        ledger, candidates = world(nodes, mix((DemandKind(1000, 1, 1000), 1.0)))
+        ledger, candidates = world(nodes, workload((PodType(1000, 1, 1000), 1.0)))
         given = set()
         for name in ("p", "q"):
             best = next(candidates.best_first(pod(name, undeclared), policy))
@@ -144,10 +146,10 @@ def test_search_misses_no_place(
 ) -> None:
     """A search yields every node on which a plan succeeds, with a bound that no plan passes, the best one first."""
     nodes = [node(f"n{n}", gpus, model) for n, (gpus, model) in enumerate(sizes)]
-    typical = mix(
-        (DemandKind(1000, 1, 300), 0.4),
-        (DemandKind(2000, 1, 1000), 0.4),
-        (DemandKind(2000, 2, 1000, models=("A100",)), 0.2),
+    typical = workload(
+        (PodType(1000, 1, 300), 0.4),
+        (PodType(2000, 1, 1000), 0.4),
+        (PodType(2000, 2, 1000, models=("A100",)), 0.2),
     )
     ledger, candidates = world(nodes, typical)
     for number, (containers, cpu_milli, models) in enumerate(asked):

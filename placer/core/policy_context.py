@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AssignedGpu:
     """A GPU for a container.
 
     Attributes:
@@ -51,7 +51,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Context:
     """A node on which a pod may be placed.
 
     Attributes:
@@ -66,7 +66,7 @@ class Site:
     node: NodeView
     rooms: Rooms
     ledger: Ledger
-    chosen: tuple[Choice, ...] = ()
+    chosen: tuple[AssignedGpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

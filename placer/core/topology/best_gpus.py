@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from placer.core.ledger import Ledger
 from placer.core.owners import has_controller
+from placer.core.policy_context import Request, Rooms
 from placer.core.room import Room
-from placer.core.site import Request, Rooms
 from placer.core.topology.links import all_equal
 from placer.core.topology.sets import Shape, best_set, shape_of
 from placer.core.view import NodeView

@@ -1,4 +1,4 @@
-"""The standing of a node for new pods, by its object."""
+"""The schedulability of a node, by its object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from placer.core.pool import Pool
-from placer.core.standing import Standing, standing_of
+from placer.core.schedulability import Schedulability, schedulability_of
 from placer.core.view import node_view
 from plimsoll.contract import OPT_OUT_LABEL
 from plimsoll.cordons import MOST_REASON_CHARACTERS, PAUSED, pause_of
@@ -26,38 +26,43 @@ TAINTS = [
 
 
 @pytest.mark.parametrize(
-    ("document", "standing"),
+    ("document", "schedulability"),
     [
-        ({}, Standing()),
-        ({"metadata": {"labels": {OPT_OUT_LABEL: "off"}}}, Standing(("off",))),
-        ({"metadata": {"labels": {OPT_OUT_LABEL: "on"}}}, Standing()),
-        ({"metadata": {"labels": {OPT_OUT_LABEL: "On"}}}, Standing()),
+        ({}, Schedulability()),
+        ({"metadata": {"labels": {OPT_OUT_LABEL: "off"}}}, Schedulability(("off",))),
+        ({"metadata": {"labels": {OPT_OUT_LABEL: "on"}}}, Schedulability()),
+        ({"metadata": {"labels": {OPT_OUT_LABEL: "On"}}}, Schedulability()),
         *(
             (
                 {"metadata": {"labels": {OPT_OUT_LABEL: word}}},
-                Standing((f"off by the label {OPT_OUT_LABEL}={word}, whose words are off and on",)),
+                Schedulability((f"off by the label {OPT_OUT_LABEL}={word}, whose words are off and on",)),
             )
             for word in ("OFF", "Off", "false", "no", "true", "")
         ),
-        ({"spec": {"unschedulable": True}}, Standing(("cordoned",))),
-        ({"spec": {"unschedulable": True}, "status": NOT_READY}, Standing(("cordoned", "not ready"))),
-        ({"spec": {"taints": TAINTS}}, Standing(taints=("dedicated=ml:NoSchedule", "drained:NoExecute"))),
+        ({"spec": {"unschedulable": True}}, Schedulability(("cordoned",))),
+        ({"spec": {"unschedulable": True}, "status": NOT_READY}, Schedulability(("cordoned", "not ready"))),
+        (
+            {"spec": {"taints": TAINTS}},
+            Schedulability(taints=("dedicated=ml:NoSchedule", "drained:NoExecute")),
+        ),
         (
             {"metadata": {"annotations": {"plimsoll.dev/cordoned-gpus": " GPU-a,,MIG-b , "}}},
-            Standing(cordoned=frozenset(("GPU-a", "MIG-b"))),
+            Schedulability(cordoned=frozenset(("GPU-a", "MIG-b"))),
         ),
     ],
 )
-def test_a_node_says_what_keeps_pods_away(document: Mapping[str, Any], standing: Standing) -> None:
+def test_a_node_says_what_keeps_pods_away(
+    document: Mapping[str, Any], schedulability: Schedulability
+) -> None:
     """Each state of its object has a word; a taint that Kubernetes sets beside a field says nothing more."""
-    found = standing_of(msgspec.convert(document, Node))
-    assert found == standing
+    found = schedulability_of(msgspec.convert(document, Node))
+    assert found == schedulability
 
 
 def test_a_cordon_without_its_gpu_is_stale() -> None:
     """A card that was replaced, and an index in place of a UUID, are named; a card of instances is no stale one."""
-    standing = Standing(cordoned=frozenset(("GPU-old", "0", "GPU-here")))
-    assert standing.stale_cordons(state("n", gpu("GPU-here"))) == ("0", "GPU-old")
+    schedulability = Schedulability(cordoned=frozenset(("GPU-old", "0", "GPU-here")))
+    assert schedulability.stale_cordons(state("n", gpu("GPU-here"))) == ("0", "GPU-old")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_a_cordoned_gpu_is_seen_as_one_with_a_fault(cordoned: str, left: list[st
     changed: list[NodeName] = []
     pool.on_change(changed.append)
     assert pool.seen(reported) is reported
-    pool.put_standing(NodeName("n"), Standing(cordoned=frozenset((cordoned,))))
+    pool.put_schedulability(NodeName("n"), Schedulability(cordoned=frozenset((cordoned,))))
     seen = pool.seen(reported)
     assert seen is not None
     assert pool.seen(reported) is seen
@@ -79,7 +84,7 @@ def test_a_cordoned_gpu_is_seen_as_one_with_a_fault(cordoned: str, left: list[st
     assert {one.gpu for one in seen.faults} == {one.uuid for one in reported.gpus} - {
         one.uuid for one in seen.gpus
     }
-    pool.put_standing(NodeName("n"), None)
+    pool.put_schedulability(NodeName("n"), None)
     assert pool.seen(reported) is reported
     assert changed == ["n", "n"]
 

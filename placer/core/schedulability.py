@@ -1,7 +1,7 @@
-"""The standing of a node for new pods: why none is placed there, its taints, and its cordoned GPUs.
+"""The schedulability of a node: why no new pod is placed there, its taints, and its cordoned GPUs.
 
-What always holds: the standing follows from the node's object, and from a pause of all placing. The pods that a node
-has stay, and count as before, whatever its standing. Pure.
+What always holds: it follows from the node's object, and from a pause of all placing. The pods that a node has stay,
+and count as before. Pure.
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ _SAID_OTHERWISE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A node for new pods.
+class Schedulability:
+    """The obstacles to new pods on a node.
 
     Attributes:
         closed: the reasons why no pod is placed there, for people; empty for an open node.
@@ -52,9 +52,9 @@ class Standing:
         return tuple(sorted(self.cordoned - here))
 
 
-OPEN: Final = Standing()
-ABSENT: Final = Standing((UNKNOWN,))
-"""The standing of a node that reports, and has no object."""
+OPEN: Final = Schedulability()
+ABSENT: Final = Schedulability((UNKNOWN,))
+"""The schedulability of a node that reports, and has no object."""
 
 
 def readiness_of(node: Node) -> str:
@@ -62,9 +62,9 @@ def readiness_of(node: Node) -> str:
     return next((one.status for one in node.status.conditions or () if one.type == "Ready"), "True")
 
 
-def standing_of(node: Node) -> Standing:
-    """The standing of a node by its object."""
-    return Standing(
+def schedulability_of(node: Node) -> Schedulability:
+    """The schedulability of a node by its object."""
+    return Schedulability(
         tuple(_closed(node)),
         tuple(
             f"{taint.key}{'=' if taint.value else ''}{taint.value or ''}:{taint.effect}"

@@ -1,8 +1,8 @@
 """The idle parts of all nodes as arrays, and policies that weigh a place by the loss of what they offer typical pods.
 
-A node is worth what its idle GPUs offer the mix of typical pods (`placer.core.mix`). A place costs the worth that the
-node loses by it. What always holds: the worth of a node depends on its idle GPUs and spare CPU alone, and sums over
-GPUs enter it, so a search looks up a few numbers for each node and typical kind.
+A node is worth what its idle GPUs offer the target workload (`placer.core.target_workload`). A place costs the worth
+that the node loses by it. What always holds: the worth of a node depends on its idle GPUs and spare CPU alone, and
+sums over GPUs enter it, so a search looks up a few numbers for each node and typical pod.
 
 GPUs have one measure here: the lesser of free share and free memory, in thousandths of the GPU.
 """
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.mix import DemandKind, GpuType, Mix, kind_of
 from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
 from placer.core.policies.policy import Judgement, Policy
+from placer.core.policy_context import AssignedGpu, Context, Request, Rooms
 from placer.core.room import SHARERS_PER_GPU, Room
-from placer.core.site import Choice, Request, Rooms, Site
+from placer.core.target_workload import GpuType, PodType, TargetWorkload, pod_type_of
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import NodeName
 
@@ -51,7 +51,7 @@ class States:
     """The states of some nodes.
 
     Attributes:
-        offers: for each node, measure and typical kind, the sum over its GPUs, see `MixPolicy.offers`.
+        offers: for each node, measure and typical pod, the sum over its GPUs, see `WorkloadPolicy.offers`.
         cpu_milli: the spare CPU of each; infinite where unknown.
         gpu_type: the number of each node's type of GPUs.
     """
@@ -61,101 +61,103 @@ class States:
     gpu_type: Ints
 
 
-class Typicals:
-    """The typical kinds that ask for GPUs as arrays; T kinds and C types of GPUs.
+class TypicalPods:
+    """The typical pods that ask for GPUs as arrays; T pod types and C types of GPUs.
 
     Attributes:
-        cpu_milli, gpus: of each kind.
-        need_milli: by type of GPU and kind, the part of each GPU.
-        weight: by type of GPU and kind, the popularity; 0 where the model is not acceptable.
-        offers: by type of GPU and idle part, for each measure and kind, see `MixPolicy.offers`.
-        per_place: by type of GPU and kind, the worth of a place, in thousandths of a GPU.
+        cpu_milli, gpus: of each pod type.
+        need_milli: by type of GPU and pod type, the part of each GPU.
+        weight: by type of GPU and pod type, the popularity; 0 where the model is not acceptable.
+        offers: by type of GPU and idle part, for each measure and pod type, see `WorkloadPolicy.offers`.
+        per_place: by type of GPU and pod type, the worth of a place, in thousandths of a GPU.
         serial: rises with each change of the scarcity of places.
         gpu_type_count: the number of types of GPUs, C.
     """
 
-    def __init__(self, mix: Mix, policy: "MixPolicy") -> None:
-        gpu_types = list(mix.gpu_types)
-        typical = [one for one in mix.typical if one.kind.gpus]
-        kinds = [one.kind for one in typical]
-        shape = (len(gpu_types), len(kinds))
+    def __init__(self, workload: TargetWorkload, policy: "WorkloadPolicy") -> None:
+        gpu_types = list(workload.gpu_types)
+        typical = [one for one in workload.typical if one.pod_type.gpus]
+        pod_types = [one.pod_type for one in typical]
+        shape = (len(gpu_types), len(pod_types))
         self.gpu_type_count = len(gpu_types)
-        self.cpu_milli: Floats = np.array([kind.cpu_milli for kind in kinds], float)
-        self.gpus: Floats = np.array([kind.gpus for kind in kinds], float)
-        needs = [[kind.need_milli(gpu_type.usable_bytes) for kind in kinds] for gpu_type in gpu_types]
+        self.cpu_milli: Floats = np.array([pod_type.cpu_milli for pod_type in pod_types], float)
+        self.gpus: Floats = np.array([pod_type.gpus for pod_type in pod_types], float)
+        needs = [
+            [pod_type.need_milli(gpu_type.usable_bytes) for pod_type in pod_types] for gpu_type in gpu_types
+        ]
         self.need_milli: Floats = np.array(needs, float).reshape(shape)
-        admits = [[_admits(kind, gpu_type.model) for kind in kinds] for gpu_type in gpu_types]
+        admits = [[_admits(pod_type, gpu_type.model) for pod_type in pod_types] for gpu_type in gpu_types]
         popularity = np.array([one.popularity for one in typical], float)
         self.weight: Floats = np.array(admits, float).reshape(shape) * popularity
         levels = np.arange(LEVELS, dtype=float)[:, None]
         offers = [policy.offers(levels, np.maximum(need, 1.0)) for need in self.need_milli]
         self.offers: Floats = np.stack(offers)
-        self.set_scarcity(np.ones(len(kinds)))
+        self.set_scarcity(np.ones(len(pod_types)))
         self.serial = 0
 
     def set_scarcity(self, scarcity: Floats) -> None:
-        """Set the factor by which the places of each kind count."""
+        """Set the factor by which the places of each pod type count."""
         self._scarcity = scarcity
         self.per_place: Floats = self.weight * self.need_milli * (self.gpus * scarcity)
 
     @classmethod
-    def of(cls, mix: Mix, policy: "MixPolicy") -> "Typicals":
-        """Those of the mix as it is, and of all types of GPUs that were seen."""
-        known = mix.derived.get(policy.name)
-        if isinstance(known, Typicals) and known.gpu_type_count == len(mix.gpu_types):
+    def of(cls, workload: TargetWorkload, policy: "WorkloadPolicy") -> "TypicalPods":
+        """Those of the workload as it is, and of all types of GPUs that were seen."""
+        known = workload.derived.get(policy.name)
+        if isinstance(known, TypicalPods) and known.gpu_type_count == len(workload.gpu_types):
             return known
-        made = mix.derived[policy.name] = cls(mix, policy)
-        if isinstance(known, Typicals):
+        made = workload.derived[policy.name] = cls(workload, policy)
+        if isinstance(known, TypicalPods):
             made.set_scarcity(known._scarcity)  # noqa: SLF001 - of the same class
             made.serial = known.serial + 1
         return made
 
 
-def _admits(kind: DemandKind, model: str) -> bool:
-    return not kind.models or model in kind.models
+def _admits(pod_type: PodType, model: str) -> bool:
+    return not pod_type.models or model in pod_type.models
 
 
-class MixPolicy(Policy):
-    """A policy that takes the place whose node loses least of its worth to the mix."""
+class WorkloadPolicy(Policy):
+    """A policy that takes the place whose node loses least of its worth to the workload."""
 
     __slots__ = ()
 
     @abstractmethod
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
-        """The offer of one GPU to typical kinds, in one or more measures. A node offers the sum over its GPUs.
+        """The offer of one GPU to typical pods, in one or more measures. A node offers the sum over its GPUs.
 
         Args:
             idle_milli: levels × 1.
-            need_milli: the part of a GPU that each of T kinds takes, 1 to 1000.
+            need_milli: the part of a GPU that each of T pod types takes, 1 to 1000.
 
         Returns:
             Levels × measures × T.
         """
 
     @abstractmethod
-    def places(self, states: States, typicals: Typicals) -> Floats:
-        """The pods of each kind that nodes have places for, nodes × T, as this policy counts; whatever the model."""
+    def places(self, states: States, typicals: TypicalPods) -> Floats:
+        """The pods of each type that nodes have places for, nodes × T, as this policy counts; whatever the model."""
 
     @abstractmethod
     def worth(self, lost_milli: Floats, request_milli: Floats) -> Floats:
         """The scores, 0 to 1, of places by which their nodes lose worth.
 
         Args:
-            lost_milli: the loss of Σ weight × places × the part of GPUs that the kind takes.
+            lost_milli: the loss of Σ weight × places × the part of GPUs that the pod type takes.
             request_milli: the part of GPUs that the pod takes.
         """
 
     def scarcity(self, supply: Floats, capacity: Floats) -> Floats | None:  # noqa: ARG002 - for overriding
-        """The factor by which the places of each kind count; None: all alike, for ever.
+        """The factor by which the places of each pod type count; None: all alike, for ever.
 
         Args:
-            supply: the places that all nodes have now for each of T kinds.
+            supply: the places that all nodes have now for each of T pod types.
             capacity: the places that they would have if all their GPUs were idle, whatever their models and CPU.
         """
         return None
 
-    def value(self, states: States, typicals: Typicals) -> Floats:
-        """The worth of nodes to the mix, in thousandths of a GPU."""
+    def value(self, states: States, typicals: TypicalPods) -> Floats:
+        """The worth of nodes to the workload, in thousandths of a GPU."""
         worth: Floats = (self.places(states, typicals) * typicals.per_place[states.gpu_type]).sum(axis=1)
         return worth
 
@@ -164,26 +166,26 @@ class MixPolicy(Policy):
         return self.worth(lost_milli, request_milli)
 
     def index(self, around: Surroundings) -> Index:
-        """An index by kind of pod."""
-        return NodeIndex(MixTable(self, around.ledger), around)
+        """An index by pod type."""
+        return NodeIndex(WorkloadTable(self, around.ledger), around)
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
         """The GPUs by which the node loses least, the first of equal ones first."""
         if demand.whole or len(fitting) == 1:
             return fitting
-        node = _Node(self, site, {**site.rooms, **{room.gpu.uuid: room for room in fitting}})
+        node = _Node(self, context, {**context.rooms, **{room.gpu.uuid: room for room in fitting}})
         scores, _ = node.judged([[(room, demand)] for room in fitting])
         return [fitting[place] for place in np.argsort(-scores, kind="stable")]
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
-        """Judge by the loss of the node, in GPUs that the mix could have used."""
-        if not site.rooms:
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:
+        """Judge by the loss of the node, in GPUs that the workload could have used."""
+        if not context.rooms:
             return Judgement(0.0, {})
-        node = _Node(self, site, site.rooms)
-        (score,), (lost_milli,) = node.judged([[(choice.room, choice.demand) for choice in choices]])
+        node = _Node(self, context, context.rooms)
+        (score,), (lost_milli,) = node.judged([[(one.room, one.demand) for one in assigned]])
         parts = {
             f"{one.demand.container}/{one.grant.gpu}": self.sub_scores(one.room, one.demand)
-            for one in choices
+            for one in assigned
         }
         return Judgement(float(score), {**parts, "node": {"lost_gpus": round(float(lost_milli) / 1000, 6)}})
 
@@ -201,22 +203,22 @@ class MixPolicy(Policy):
 
 
 def _need_milli(demand: ContainerDemand, room: Room) -> int:
-    kind = kind_of(PodDemand((demand,)), 0)
-    return kind.need_milli(room.gpu.usable_bytes)
+    pod_type = pod_type_of(PodDemand((demand,)), 0)
+    return pod_type.need_milli(room.gpu.usable_bytes)
 
 
 class _Node:
     """One node as a plan sees it, judged by the same arithmetic as in the table."""
 
-    def __init__(self, policy: MixPolicy, site: Site, rooms: Rooms) -> None:
-        mix = site.ledger.mix
+    def __init__(self, policy: WorkloadPolicy, context: Context, rooms: Rooms) -> None:
+        workload = context.ledger.workload
         self._policy = policy
-        self._gpu_type = mix.number(_gpu_type(next(iter(rooms.values()))))
-        self._typicals = Typicals.of(mix, policy)
+        self._gpu_type = workload.number(_gpu_type(next(iter(rooms.values()))))
+        self._typicals = TypicalPods.of(workload, policy)
         self._idle = {uuid: idle_milli(room) for uuid, room in rooms.items()}
-        spare = site.ledger.spare_cpu.on(site.node.node)
+        spare = context.ledger.spare_cpu.on(context.node.node)
         self._cpu_milli = np.inf if spare is None else float(spare)
-        self._request = site.request
+        self._request = context.request
         self._worth = policy.value(self._states([self._idle.values()], self._cpu_milli), self._typicals)
 
     def judged(self, places: Sequence[Sequence[tuple[Room, ContainerDemand]]]) -> tuple[Floats, Floats]:
@@ -243,10 +245,10 @@ def _gpu_type(room: Room) -> GpuType:
     return GpuType(room.gpu.model, room.gpu.usable_bytes)
 
 
-class MixTable:
+class WorkloadTable:
     """The idle parts of all nodes: a `placer.core.node_index.Table`."""
 
-    def __init__(self, policy: MixPolicy, ledger: Ledger) -> None:
+    def __init__(self, policy: WorkloadPolicy, ledger: Ledger) -> None:
         self._policy = policy
         self._ledger = ledger
         # By slot: the idle parts of its GPUs, falling; 0 for no GPU.
@@ -257,7 +259,7 @@ class MixTable:
         self._is_mixed: Bools = np.zeros(0, np.bool_)
         self._offers: Floats = np.zeros((0, 0, 0))
         self._worth: Floats = np.zeros(0)
-        self._typicals: Typicals | None = None  # by which the offers are
+        self._typicals: TypicalPods | None = None  # by which the offers are
         self._puts = 0
 
     def put(self, slot: int, node: NodeName, rooms: Rooms) -> None:
@@ -268,23 +270,23 @@ class MixTable:
         self._idle[slot, : len(rooms)] = sorted(map(idle_milli, rooms.values()), reverse=True)
         spare = self._ledger.spare_cpu.on(node)
         self._cpu_milli[slot] = np.inf if spare is None else spare
-        self._gpu_type[slot] = self._ledger.mix.number(gpu_types[0]) if gpu_types else 0
+        self._gpu_type[slot] = self._ledger.workload.number(gpu_types[0]) if gpu_types else 0
         self._gpus[slot] = len(rooms)
         self._is_mixed[slot] = len(gpu_types) > 1
         self._puts += 1
         known = self._typicals
-        if known is not None and known is Typicals.of(self._ledger.mix, self._policy):
+        if known is not None and known is TypicalPods.of(self._ledger.workload, self._policy):
             self._offers[slot] = known.offers[self._gpu_type[slot], self._idle[slot]].sum(axis=0)
             self._worth[slot] = self._policy.value(self._states(np.array([slot])), known)[0]
 
-    def kind(self, request: Request) -> Hashable:
-        """The kind of the pod, and whether it has several containers."""
-        return kind_of(request.demand, request.cpu_milli), len(request.demand.containers) > 1
+    def pod_type(self, request: Request) -> Hashable:
+        """The type of the pod, and whether it has several containers."""
+        return pod_type_of(request.demand, request.cpu_milli), len(request.demand.containers) > 1
 
     def version(self) -> Hashable:
-        """The version of the mix, and of the scarcity of its places, which is measured again now and then."""
-        mix = self._ledger.mix
-        typicals = Typicals.of(mix, self._policy)
+        """The version of the workload, and of the scarcity of its places, which is measured again now and then."""
+        workload = self._ledger.workload
+        typicals = TypicalPods.of(workload, self._policy)
         if typicals is not self._typicals:
             self._typicals = typicals
             self._offers = typicals.offers[self._gpu_type[:, None], self._idle].sum(axis=1)
@@ -293,9 +295,9 @@ class MixTable:
         if self._puts >= MEASURED_AGAIN:
             self._puts = 0
             self._measure(typicals)
-        return mix.version, len(mix.gpu_types), typicals.serial
+        return workload.version, len(workload.gpu_types), typicals.serial
 
-    def _measure(self, typicals: Typicals) -> None:
+    def _measure(self, typicals: TypicalPods) -> None:
         states = self._states()
         admits = (typicals.weight > 0)[self._gpu_type]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[self._gpu_type]
@@ -315,17 +317,17 @@ class MixTable:
 
     def bounds(self, request: Request, slots: Slots) -> Bounds:
         """The score of the best place on each node; 1 where the pod is more than one demand, or the GPUs differ."""
-        kind = kind_of(request.demand, request.cpu_milli)
-        needs = [kind.need_milli(one.usable_bytes) for one in self._ledger.mix.gpu_types]
+        pod_type = pod_type_of(request.demand, request.cpu_milli)
+        needs = [pod_type.need_milli(one.usable_bytes) for one in self._ledger.workload.gpu_types]
         need: Ints = np.array(needs)[self._gpu_type[slots]]
-        fits, has_place = self._fits(kind, slots, need)
+        fits, has_place = self._fits(pod_type, slots, need)
         found: Bounds = np.full(len(slots), NO_PLACE)
         found[has_place] = 1.0
         exact = has_place & ~self._is_mixed[slots]
-        several = len(request.demand.containers) > 1 or (kind.gpus > 1 and kind.share_milli < 1000)
+        several = len(request.demand.containers) > 1 or (pod_type.gpus > 1 and pod_type.share_milli < 1000)
         if several or not exact.any():
             return found
-        if kind.gpus and kind.share_milli < 1000:
+        if pod_type.gpus and pod_type.share_milli < 1000:
             idle = self._idle[slots]
             fits[:, 1:] &= idle[:, 1:] != idle[:, :-1]  # one of equal GPUs
             fits[~exact] = False
@@ -333,33 +335,36 @@ class MixTable:
             taken = idle[at, column]
         else:
             at = np.flatnonzero(exact)
-            taken = np.full(len(at), 1000 if kind.gpus else 0)
-        scores = self._scores(slots[at], taken, need[at], kind)
+            taken = np.full(len(at), 1000 if pod_type.gpus else 0)
+        scores = self._scores(slots[at], taken, need[at], pod_type)
         first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
         found[at[first]] = np.maximum.reduceat(scores, first)
         return found
 
-    def _fits(self, kind: DemandKind, slots: Slots, need: Ints) -> tuple[Bools, Bools]:
-        """Whether the kind fits on each GPU of these nodes, and whether it may have a place on each node."""
+    def _fits(self, pod_type: PodType, slots: Slots, need: Ints) -> tuple[Bools, Bools]:
+        """Whether the pod type fits on each GPU of these nodes, and whether it may have a place on each node."""
         idle = self._idle[slots]
         fits = (idle >= need[:, None]) | (idle + 1 >= need[:, None]) & (need[:, None] < 1000)
-        admits = np.array([_admits(kind, one.model) for one in self._ledger.mix.gpu_types])
-        has_cpu = self._cpu_milli[slots] >= kind.cpu_milli
+        admits = np.array([_admits(pod_type, one.model) for one in self._ledger.workload.gpu_types])
+        has_cpu = self._cpu_milli[slots] >= pod_type.cpu_milli
         has_place = (
-            admits[self._gpu_type[slots]] & has_cpu & (fits.sum(axis=1) >= kind.gpus) | self._is_mixed[slots]
+            admits[self._gpu_type[slots]] & has_cpu & (fits.sum(axis=1) >= pod_type.gpus)
+            | self._is_mixed[slots]
         )
         return fits, has_place
 
-    def _scores(self, slots: Slots, taken: Ints, need: Ints, kind: DemandKind) -> Floats:
+    def _scores(self, slots: Slots, taken: Ints, need: Ints, pod_type: PodType) -> Floats:
         """The scores of places, each on a slot: the pod takes `need` of GPUs that are idle in this part."""
         typicals = self._typicals
         assert typicals is not None, "the version was asked for first"
         before = self._states(slots)
         change = typicals.offers[before.gpu_type, np.maximum(taken - need, 0)]
         change -= typicals.offers[before.gpu_type, taken]
-        after = States(before.offers + kind.gpus * change, before.cpu_milli - kind.cpu_milli, before.gpu_type)
+        after = States(
+            before.offers + pod_type.gpus * change, before.cpu_milli - pod_type.cpu_milli, before.gpu_type
+        )
         lost_milli = self._worth[slots] - self._policy.value(after, typicals)
-        return self._policy.scores(lost_milli, (kind.gpus * need).astype(float), after)
+        return self._policy.scores(lost_milli, (pod_type.gpus * need).astype(float), after)
 
     def _reserve(self, slot: int, gpus: int) -> None:
         """Have room for a slot, and for a node of this many GPUs."""

@@ -1,7 +1,7 @@
-"""The mix of typical pods: the kinds of pods, and how often each occurs. Policies weigh by it the cost of a place.
+"""The target workload: the pod types, and how often each occurs. Policies weigh by it the cost of a place.
 
 Source: Weng et al., "Beware of Fragmentation" (USENIX ATC 2023), §4: the target workload is a set of pod types with
-popularity. As in the authors' simulator, the most frequent kinds count until they are 95 % of all pods.
+popularity. As in the authors' simulator, the most frequent pod types count until they are 95 % of all pods.
 """
 
 from collections import Counter, OrderedDict
@@ -13,18 +13,18 @@ from plimsoll.demand import PodDemand, hardest_first
 from plimsoll.ids import PodUid
 
 COVERAGE: Final = 0.95
-"""The part of all pods whose kinds are typical."""
+"""The part of all pods whose types are typical."""
 
 LEARNED_AGAIN: Final = 1.25
-"""The mix is drawn up again once the number of pods that were seen has grown by this factor. At each such time
+"""The workload is drawn up again once the number of pods that were seen has grown by this factor. At each such time
 all scores change."""
 
 REMEMBERED_PODS: Final = 20_000
-"""The pods whose kinds count, the last seen. A pod that is decided on again counts once."""
+"""The pods whose types count, the last seen. A pod that is decided on again counts once."""
 
 
-class DemandKind(NamedTuple):
-    """A kind of demands, by the container that is hardest to place.
+class PodType(NamedTuple):
+    """A type of pods, by the container that is hardest to place.
 
     Attributes:
         cpu_milli: the pod's CPU, in thousandths.
@@ -53,12 +53,12 @@ class DemandKind(NamedTuple):
         return min(max(self.share_milli, of_memory, 1), 1000)
 
 
-def kind_of(demand: PodDemand, cpu_milli: int) -> DemandKind:
-    """The kind of a pod."""
+def pod_type_of(demand: PodDemand, cpu_milli: int) -> PodType:
+    """The type of a pod."""
     if not demand.containers:
-        return DemandKind(cpu_milli)
+        return PodType(cpu_milli)
     hardest = min(demand.containers, key=hardest_first)
-    return DemandKind(
+    return PodType(
         cpu_milli=cpu_milli,
         gpus=hardest.gpus,
         share_milli=1000 if hardest.whole else 10 * hardest.share_pct,
@@ -76,61 +76,61 @@ class GpuType(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Typical:
-    """A typical kind.
+class TypicalPod:
+    """A typical pod.
 
     Attributes:
-        popularity: its part of all typical pods, above 0; those of a mix add up to 1.
+        popularity: its part of all typical pods, above 0; all of them add up to 1.
     """
 
-    kind: DemandKind
+    pod_type: PodType
     popularity: float
 
 
-def typical_of(counts: Mapping[DemandKind, int]) -> tuple[Typical, ...]:
-    """The most frequent kinds, until they are `COVERAGE` of all pods; among equal counts the first."""
-    chosen: list[tuple[DemandKind, int]] = []
+def typical_of(counts: Mapping[PodType, int]) -> tuple[TypicalPod, ...]:
+    """The most frequent pod types, until they are `COVERAGE` of all pods; among equal counts the first."""
+    chosen: list[tuple[PodType, int]] = []
     needed, covered = COVERAGE * sum(counts.values()), 0
-    for kind, count in sorted(counts.items(), key=lambda one: -one[1]):
+    for pod_type, count in sorted(counts.items(), key=lambda one: -one[1]):
         if covered >= needed:
             break
-        chosen.append((kind, count))
+        chosen.append((pod_type, count))
         covered += count
-    return tuple(Typical(kind, count / covered) for kind, count in chosen)
+    return tuple(TypicalPod(pod_type, count / covered) for pod_type, count in chosen)
 
 
-class Mix:
-    """The typical kinds now, learned from the pods that were seen, or given. Not thread-safe.
+class TargetWorkload:
+    """The typical pods now, learned from the pods that were seen, or given. Not thread-safe.
 
     Attributes:
-        typical: the typical kinds; none before the first pod.
+        typical: the typical pods; none before the first pod.
         version: rises when `typical` changes.
         gpu_types: the types of GPUs that were seen; each keeps its number for ever.
-        derived: what policies compute from the mix, by their own keys; emptied when it changes.
+        derived: what policies compute from the workload, by their own keys; emptied when it changes.
     """
 
-    def __init__(self, given: Iterable[Typical] = ()) -> None:
-        """Make it of given kinds, which then stay, or else without any."""
+    def __init__(self, given: Iterable[TypicalPod] = ()) -> None:
+        """Make it of given pods, which then stay, or else without any."""
         self.typical = tuple(given)
         self.version = 0
         self.gpu_types: dict[GpuType, int] = {}
         self.derived: dict[str, object] = {}
         self._is_given = bool(self.typical)
-        self._seen: OrderedDict[PodUid, DemandKind] = OrderedDict()
-        self._counts: Counter[DemandKind] = Counter()
+        self._seen: OrderedDict[PodUid, PodType] = OrderedDict()
+        self._counts: Counter[PodType] = Counter()
         self._drawn_up = 0
         self._sightings = 0
 
     def knows(self, pod: PodUid) -> bool:
-        """Whether the pod needs no count: it was seen, or the mix was given."""
+        """Whether the pod needs no count: it was seen, or the workload was given."""
         return self._is_given or pod in self._seen
 
     def see(self, pod: PodUid, demand: PodDemand, cpu_milli: int) -> None:
         """Count a pod that is placed, or waits; a pod that was seen counts once."""
         if self.knows(pod):
             return
-        kind = self._seen[pod] = kind_of(demand, cpu_milli)
-        self._counts[kind] += 1
+        pod_type = self._seen[pod] = pod_type_of(demand, cpu_milli)
+        self._counts[pod_type] += 1
         self._sightings += 1
         if len(self._seen) > REMEMBERED_PODS:
             _, gone = self._seen.popitem(last=False)
@@ -145,7 +145,7 @@ class Mix:
         """The number of a type of GPUs; a new one gets the next."""
         return self.gpu_types.setdefault(gpu_type, len(self.gpu_types))
 
-    def _replace(self, typical: tuple[Typical, ...]) -> None:
+    def _replace(self, typical: tuple[TypicalPod, ...]) -> None:
         self.typical = typical
         self.derived.clear()
         self.version += 1
