@@ -14,7 +14,6 @@ from placer.core.booking import Booking, Grant, learns, shares_a_whole_gpu
 from placer.core.holders import GpuKey, Holders
 from placer.core.locality import GpuLabels, gpu_labels
 from placer.core.owner_models import OwnerModels
-from placer.core.spare_cpu import SpareCpu
 from placer.core.target_workload import TargetWorkload
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -22,6 +21,42 @@ from plimsoll.lifespan import beside, peak
 from plimsoll.locality import Locality
 from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import GIB
+
+
+class SpareCpu:
+    """The CPU that the pods of each node leave, as front ends note it. Not thread-safe: one event loop owns it.
+
+    Policies weigh it, since a GPU without CPU beside it is of no use.
+    """
+
+    def __init__(self) -> None:
+        self._milli: dict[NodeName, int] = {}
+        self._listeners: list[Callable[[NodeName], None]] = []
+
+    def on_change(self, listener: Callable[[NodeName], None]) -> None:
+        """Call `listener` with each node whose spare CPU changed; it must not block or raise."""
+        self._listeners.append(listener)
+
+    def note(self, node: NodeName, milli: int | None) -> None:
+        """Note the spare CPU of a node, in thousandths; None: not known any more."""
+        if self._milli.get(node) == milli:
+            return
+        if milli is None:
+            self._milli.pop(node, None)
+        else:
+            self._milli[node] = milli
+        for listener in self._listeners:
+            listener(node)
+
+    def on(self, node: NodeName) -> int | None:
+        """The spare CPU of a node, in thousandths; None: not known, so it counts as enough for every pod."""
+        return self._milli.get(node)
+
+    def suffices_for(self, milli: int) -> Callable[[NodeName], bool]:
+        """Says whether a node has this much CPU to spare. A node whose CPU is not known counts as having it."""
+        spare = self._milli
+        return lambda node: spare.get(node, milli) >= milli
+
 
 ASSUMED_BYTES: Final = GIB
 """The expected bytes of a best-effort pod whose owner has no learned peak: roughly a context and a small model.

@@ -15,9 +15,8 @@ from placer.core.plan import Plan
 from placer.decide import Decider
 from placer.extender.binds import Binds
 from placer.extender.demand import ExtenderDemand, extender_demand
-from placer.extender.errors import UnavailableError
 from placer.extender.fits import Answer, Fits
-from placer.extender.wire import BindingArgs
+from placer.extender.wire import BindingArgs, UnavailableError
 from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from placer.scheduler.pods.nominator import bookings_of
 from placer.scheduler.profile import PodReader

@@ -15,9 +15,8 @@ from placer.core.booking import Booking
 from placer.core.schedulability import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
-from placer.extender.binds import Binds
+from placer.extender.binds import Binds, OutsidePods
 from placer.extender.extender import Extender, Leadership
-from placer.extender.pods import OutsidePods
 from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
 from placer.kube.live import KubePods

@@ -36,11 +36,10 @@ from placer.scheduler.plugins.volumes.store import VolumeStore
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.constraints import preferred_of, required_of
 from placer.scheduler.pods.held import refuse_unheld
-from placer.scheduler.pods.lengths import refuse_long
 from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.pods.node_rules import rules_of
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.pods.unhandled import refuse_unhandled
+from placer.scheduler.pods.refusals import refuse_long, refuse_unhandled
 from placer.scheduler.queue.queueing_hints import Cause
 from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
 from plimsoll.demand import PodDemand, parse_pod

@@ -8,9 +8,9 @@ import pytest
 
 from placer.core.booking import Booking, Grant
 from placer.core.reasons import Reason
-from placer.extender.errors import UnavailableError
 from placer.extender.extender import COMPUTED, Extender, Leadership
 from placer.extender.fits import KINDS
+from placer.extender.wire import UnavailableError
 from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid

@@ -3,8 +3,8 @@
 import pytest
 
 from placer.core.reasons import Reason
-from placer.extender.errors import NotBoundError
 from placer.extender.extender import Extender, Leadership
+from placer.extender.wire import NotBoundError
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import ENDING, Board, board, on_gpu, pod
