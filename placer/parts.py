@@ -87,17 +87,17 @@ async def assemble(
     if cluster is not None and local is None:
         decider.pool.absent = ABSENT
     parts = Parts(
-        settings,
-        client,
-        decider,
-        intake,
-        ListWriter(scores, decider, leads=leads),
-        LearnedWriter(store, decider.learned, decider.wall_s, leads),
-        publisher,
-        LimitView(client),
-        await _page(client, decider, intake, local, cluster),
-        local,
-        cluster,
+        settings=settings,
+        client=client,
+        decider=decider,
+        intake=intake,
+        list_writer=ListWriter(scores, decider, leads=leads),
+        learned_writer=LearnedWriter(store, decider.learned, decider.wall_s, leads),
+        publisher=publisher,
+        limits=LimitView(client),
+        page=await _page(client, decider, intake, local, cluster),
+        local=local,
+        cluster=cluster,
     )
     _pass_events_on(parts)
     _fill_metrics(parts)

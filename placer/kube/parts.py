@@ -199,7 +199,7 @@ class KubeParts:
         """Decide on no further pod, and return once no write that needs the lease is under way."""
         self.core.scheduler.finishes = True
         if self.context.lease is not None:
-            await self.context.lease.settled()
+            await self.context.lease.writes.settled()
 
     def _watches(self) -> Watches:
         """The watches with their handlers: who learns of which objects."""

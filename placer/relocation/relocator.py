@@ -88,8 +88,8 @@ class Relocator:
     evictable: EvictablePods = field(init=False)
     replacements: Replacements = field(init=False)
     _tried: dict[bytes, float] = field(default_factory=dict)  # by signature: when it is tried again
-    _under_way: PodUid | None = None  # the pod for which others are moved
-    _under_way_until_s: float = 0.0  # by then other pods have waited long enough
+    # The pod for which others are moved, and by when other pods have waited long enough.
+    _under_way: tuple[PodUid, float] | None = None
     _leaving: dict[PodUid, float] = field(default_factory=dict)  # evicted pods: how long their end is awaited
     _spare_due_s: float = 0.0  # when idle GPUs are counted again
     _plans: dict[PodUid, str] = field(default_factory=dict)  # the last plan for each pod that waits
@@ -141,9 +141,9 @@ class Relocator:
 
     def _is_busy(self) -> bool:
         if self._under_way is not None:
-            is_late = loop_now_s() >= self._under_way_until_s
-            is_held = self._is_nominated(self._under_way) and not is_late
-            if is_held or self.nominated.executor.is_under_way(self._under_way):
+            uid, until_s = self._under_way
+            is_held = self._is_nominated(uid) and loop_now_s() < until_s
+            if is_held or self.nominated.executor.is_under_way(uid):
                 return True
             self._under_way = None
         return len(self.replacements) >= MOST_AWAITED
@@ -199,7 +199,7 @@ class Relocator:
         if self._only_reports(text, waiting.pod.full_name):
             self.results.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
             return
-        self._under_way, self._under_way_until_s = uid, loop_now_s() + self.rules.keep_s
+        self._under_way = uid, loop_now_s() + self.rules.keep_s
         own = snapshot.nomination(found.place, [one.evicted for one in found.moves])
         own.pod = waiting.pod  # as the watch shows it now
         self.nominated.hold(own)
@@ -288,7 +288,7 @@ class Relocator:
         self.results.relocated(moved.pod, pod, moved.node, to, self.rules.keep_s)
 
     def _give_up_rooms(self) -> None:
-        under_way = self._under_way is not None and self.nominated.executor.is_under_way(self._under_way)
+        under_way = self._under_way is not None and self.nominated.executor.is_under_way(self._under_way[0])
         for one in self.replacements.expire(under_way):
             get_logger().warning("room given up", moved=one.moved.full_name, node=one.nomination.node)
             self._count_plan("given-up")

@@ -16,7 +16,7 @@ from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Change, Reflector, Timing
 from plimsoll.kube.transport import Transport
 
-TIMING: Final = Timing(longest_backoff_s=2.0)
+TIMING: Final = Timing(longest_pause_s=2.0)
 """The timing of each watch that a decision depends on. After an outage nothing is placed before these watches are
 tried again. A cluster has a few placers of some ten watches each, so frequent attempts are no load for a server that
 is coming up."""
