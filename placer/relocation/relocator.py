@@ -290,7 +290,7 @@ class Relocator:
     def _give_up_rooms(self) -> None:
         under_way = self._under_way is not None and self.nominated.executor.is_under_way(self._under_way[0])
         for one in self.replacements.expire(under_way):
-            get_logger().warning("room given up", moved=one.moved.full_name, node=one.nomination.node)
+            get_logger().warning("room given up", moved=one.moved.full_name, node=one.node)
             self._count_plan("given-up")
 
 

@@ -28,7 +28,8 @@ class Replacement:
     Attributes:
         moved: the pod that moves, as it was before.
         signature: that of the replacement.
-        nomination: holds the room; its pod is the replacement once it is known.
+        pod: the nominated pod that holds the room; the replacement once it is known.
+        node: the node that has the room.
         since_s: when the room was first kept, in seconds since 1970.
         until_s: when it is given up, on the loop's clock; later while the moved pod still ends.
         is_leaving: the pod was evicted.
@@ -37,7 +38,8 @@ class Replacement:
 
     moved: Pod
     signature: bytes
-    nomination: Nomination
+    pod: PodUid
+    node: NodeName
     since_s: float
     until_s: float
     is_leaving: bool = False
@@ -69,14 +71,13 @@ class Replacements:
         self.cache.nominator.put(nomination)
         since_s, until_s = self.clock().timestamp(), loop_now_s() + self.keep_s
         self._awaited[PodUid(moved.metadata.uid)] = Replacement(
-            moved, signature, nomination, since_s, until_s
+            moved, signature, nomination.uid, nomination.node, since_s, until_s
         )
 
     def stored(self) -> tuple[StoredRoom, ...]:
         """The rooms that are kept now, for the next leader."""
         return tuple(
-            StoredRoom(without_programs(one.moved), one.nomination.node, one.since_s)
-            for one in self._awaited.values()
+            StoredRoom(without_programs(one.moved), one.node, one.since_s) for one in self._awaited.values()
         )
 
     def restore(self, rooms: tuple[StoredRoom, ...]) -> None:
@@ -92,7 +93,7 @@ class Replacements:
         controller, uid = controller_of(pod), PodUid(pod.metadata.uid)
         if controller is None or not self._awaited or self.cache.is_assumed(uid):
             return
-        if any(one.nomination.uid == uid for one in self._awaited.values()):
+        if any(one.pod == uid for one in self._awaited.values()):
             return
         for one in self._awaited.values():
             if not one.has_come and self._is_replacement(pod, one):
@@ -105,7 +106,7 @@ class Replacements:
         if kept is None:
             return None
         kept.is_leaving = True
-        return kept.nomination.node
+        return kept.node
 
     def expire(self, under_way: bool) -> list[Replacement]:  # noqa: FBT001 - one flag
         """Give up the rooms whose time is over, and those of pods that were not evicted; returns those given up.
@@ -115,14 +116,14 @@ class Replacements:
         """
         given_up: list[Replacement] = []
         for uid, one in tuple(self._awaited.items()):
-            held = self.cache.nominator.find(one.nomination.uid)
+            held = self.cache.nominator.find(one.pod)
             if self._still_ends(self.cache.assigned.find(uid)):
                 one.until_s = loop_now_s() + self.keep_s
-            if held is None or held.node != one.nomination.node:
+            if held is None or held.node != one.node:
                 del self._awaited[uid]  # the replacement has a place, or others had a right to the room
             elif one.until_s <= loop_now_s() or (not under_way and not (one.is_leaving or one.has_come)):
                 del self._awaited[uid]
-                self.nominated.give_up(one.nomination.uid)
+                self.nominated.give_up(one.pod)
                 given_up.append(one)
         return given_up
 
@@ -163,16 +164,16 @@ class Replacements:
 
     def _hand_over(self, pod: Pod, one: Replacement) -> None:
         """Let the nomination be that of the replacement."""
-        held = self.cache.nominator.find(one.nomination.uid)
+        held = self.cache.nominator.find(one.pod)
         if held is None:
             return
         self.cache.nominator.drop(held.uid)
         booking = held.booking
         if booking is not None:
             booking = replace(booking, pod=PodUid(pod.metadata.uid))
-        one.nomination = Nomination(pod, held.node, held.needs, booking, held.victims)
-        one.has_come = True
-        self.nominated.hold(one.nomination)
+        nomination = Nomination(pod, held.node, held.needs, booking, held.victims)
+        one.pod, one.has_come = nomination.uid, True
+        self.nominated.hold(nomination)
 
 
 def _replaces(pod: Pod, moved: Pod) -> bool:

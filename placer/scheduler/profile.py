@@ -31,7 +31,7 @@ from placer.scheduler.plugins.node_volume_limits import PlimsollVolume
 from placer.scheduler.plugins.opt_out import OptOut
 from placer.scheduler.plugins.taint_toleration import TaintToleration
 from placer.scheduler.plugins.topology import PodTopology
-from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volume_plugins import VolumePlugins
 from placer.scheduler.plugins.volumes.store import VolumeStore
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.constraints import preferred_of, required_of

@@ -50,5 +50,7 @@ async def test_a_pod_moves_to_the_gpu_whose_memory_is_quiet(tmp_path: Path, nats
         await wait(playing, pod("wide", limits={"cpu": "0", SHARE: "90"}, nodeSelector={"zone": "a"}))
         await plan(playing)
         [kept] = relocator_of(playing).replacements._awaited.values()
-        assert kept.nomination.booking is not None
-        assert [grant.gpu for grant in kept.nomination.booking.grants] == [GPU_1]
+        held = playing.scene.cache.nominator.find(kept.pod)
+        assert held is not None
+        assert held.booking is not None
+        assert [grant.gpu for grant in held.booking.grants] == [GPU_1]

@@ -1,9 +1,9 @@
 """Searches the cluster for the cheapest victims whose end makes room for a refused pod.
 
 As in kube-scheduler, nodes are tried until `ENOUGH` have victims. Nodes of pods with the lowest priority come first.
-A node is not tried again for the same kind of pod until the node, or a budget, changes. Other tasks run between two
-nodes, and at least every `SLICE_S` on one node, which is begun anew if it changes meanwhile. What always holds:
-nothing is changed here.
+A node is not tried again for another pod of the signature until the node, or a budget, changes. Other tasks run
+between two nodes, and at least every `SLICE_S` on one node, which is begun anew if it changes meanwhile. What always
+holds: nothing is changed here.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from placer.scheduler.plugins.default_preemption.victims import Steps, Victims, 
 from placer.scheduler.plugins.node_resources_fit import is_too_small
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.schedule_pod import KINDS, PodScheduling
+from placer.scheduler.schedule_pod import SIGNATURES, PodScheduling
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class NoVictims:
 
 @dataclass(slots=True)
 class _Tried:
-    """The nodes that were tried for pods of one kind: the victims, or the reasons that stay without them."""
+    """The nodes that were tried for pods of one signature: the victims, or the reasons that stay without them."""
 
     fits: int
     rooms: int
@@ -82,13 +82,13 @@ class VictimSearch:
     scheduling: PodScheduling
     budgets: Budgets
     spared: Callable[[], frozenset[PodUid]]
-    _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the kind used last stands last
+    _tried: dict[Hashable, _Tried] = field(default_factory=dict)  # the signature used last stands last
 
     async def search(self, info: PodInfo) -> Victims | NoVictims:
         """The cheapest victims, or the reason why there are none.
 
-        Both hold for the nodes as they were when they were tried, perhaps for another pod of the kind; ask `confirm`
-        before acting. Cancelling loses nothing.
+        Both hold for the nodes as they were when they were tried, perhaps for another pod of the signature; ask
+        `confirm` before acting. Cancelling loses nothing.
         """
         found: list[Victims] = []
         tried: dict[NodeName, tuple[str, ...]] = {}
@@ -257,7 +257,7 @@ class VictimSearch:
         return (NOT_HELPFUL,) if isinstance(result, Victims) else result
 
     def _known(self, info: PodInfo) -> _Tried:
-        """The nodes that were tried for this kind and have not changed since."""
+        """The nodes that were tried for this signature and have not changed since."""
         _, fits, rooms = self.scheduling.state(info)
         key = self._state(info), self.budgets.serial, self.spared()
         known = self._tried.pop(key, None) or _Tried(fits, rooms)
@@ -270,13 +270,13 @@ class VictimSearch:
             for node in changes.since(serial):
                 known.nodes.pop(node, None)
         known.fits, known.rooms = fits, rooms
-        if len(self._tried) >= KINDS:
+        if len(self._tried) >= SIGNATURES:
             del self._tried[next(iter(self._tried))]
         self._tried[key] = known
         return known
 
     def _state(self, info: PodInfo) -> Hashable:
-        """The kind of a pod, and the state of all rules about pods that it has to heed."""
-        kind, _, _ = self.scheduling.state(info)
+        """The signature of a pod, and the state of all rules about pods that it has to heed."""
+        signature, _, _ = self.scheduling.state(info)
         # Whether the end of a pod opens a domain depends on the pods of other nodes with the same rule.
-        return kind, self.scheduling.profile.topology.terms_against(info.pod).counts
+        return signature, self.scheduling.profile.topology.terms_against(info.pod).counts
