@@ -20,11 +20,7 @@ from typing import Final
 
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.policies.policy import Judgement, Policy
-from placer.core.policy_context import AssignedGpu, Context, Request
-from placer.core.reasons import Reason
-from placer.core.room import Room
-from placer.core.topology.best_gpus import (
+from placer.core.policies.best_gpus import (
     FRAGMENT,
     chosen,
     empty_among,
@@ -33,6 +29,10 @@ from placer.core.topology.best_gpus import (
     packed,
     worth,
 )
+from placer.core.policies.policy import Judgement, Policy
+from placer.core.policy_context import AssignedGpu, Context, Request
+from placer.core.reasons import Reason
+from placer.core.room import Room
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName
 
@@ -91,7 +91,7 @@ class Topology(Policy):
     def index(self, around: Surroundings) -> Index:
         """The nodes by the score of their best GPUs for the pod's hardest container."""
         # The import of numpy takes a tenth of a second, which commands that only name the policy do without.
-        from placer.core.topology.table import TopologyIndex  # noqa: PLC0415
+        from placer.core.policies.topology_table import TopologyIndex  # noqa: PLC0415
 
         return TopologyIndex(around)
 

@@ -9,9 +9,7 @@ import numpy as np
 
 from placer.core.index import Surroundings
 from placer.core.node_index import NO_PLACE, Bounds, NodeIndex, Slots
-from placer.core.policy_context import Request, Rooms
-from placer.core.room import Room, misfit
-from placer.core.topology.best_gpus import (
+from placer.core.policies.best_gpus import (
     FRAGMENT,
     Links,
     chosen,
@@ -21,6 +19,8 @@ from placer.core.topology.best_gpus import (
     packed,
     worth,
 )
+from placer.core.policy_context import Request, Rooms
+from placer.core.room import Room, misfit
 from placer.core.topology.sets import REMEMBERED, Shape, best_set
 from placer.core.view import NodeView
 from plimsoll.demand import ContainerDemand, PodDemand, hardest_first
