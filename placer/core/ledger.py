@@ -272,7 +272,7 @@ class Ledger:
         return tuple(self._by_node.get(node, ()))
 
     def part(self, node: NodeName, gpus: Iterable[GpuUuid]) -> "Ledger":
-        """A copy of the bookings on some GPUs of a node, for a supposition. It reads this ledger's learned peaks."""
+        """A copy of the bookings on some GPUs of a node, for a dry run. It reads this ledger's learned peaks."""
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self

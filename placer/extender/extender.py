@@ -149,10 +149,10 @@ class Extender:
         if found is None or self._shut(node) is not None:
             return False
         held = bookings_of(self.binds.cache.nominator.against(asked.pod, node))
-        supposed = GpuDryRun(found.node, self.decider.ledger, held)
+        dry_run = GpuDryRun(found.node, self.decider.ledger, held)
         for uid in victims:
-            supposed.remove(uid)
-        return isinstance(supposed.plan(asked.request, asked.policy), Plan)
+            dry_run.remove(uid)
+        return isinstance(dry_run.plan(asked.request, asked.policy), Plan)
 
     def _shut(self, node: NodeName) -> str | None:
         """The reason why a node takes no pod of Plimsoll's, of which kube-scheduler knows nothing."""

@@ -26,7 +26,6 @@ from placer.metrics import Metrics
 from placer.relocation.memory import NoMemory, RelocationMemory
 from placer.relocation.preview import RelocationPreviews
 from placer.relocation.relocator import WHOLE_GPU, Relocator
-from placer.resize.quotas import NamespaceRules
 from placer.resize.resize import KubeResizer
 from placer.resize.tickets import Tickets
 from placer.scheduler.binding.binding import Binder
@@ -52,6 +51,7 @@ from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
+from placer.scheduler.quotas import NamespaceRules
 from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import PlacementEvents, Results
 from placer.scheduler.schedule_pod import PodScheduling

@@ -14,6 +14,7 @@ may implement, `plugins` are the rules of placement by their names in Kubernetes
 | `failures` | the failure handler: the diagnosis that pods of one signature share |
 | `verdicts` | the node statuses of a diagnosis, kept for each signature |
 | `dry_run` | the dry run of preemption: a node without some of its pods |
+| `quotas` | nothing: ResourceQuotas and LimitRanges are checked at admission, and here again after a resize |
 | `reporting` | events, conditions, and results on the bus |
 
 Not here: the GPUs of a node (`placer.core`), resizes (`placer.resize`), relocation (`placer.relocation`), the answers

@@ -7,7 +7,7 @@ no other pod.
 | step | where |
 | --- | --- |
 | Pop | `queue`: active pods by priority and age; `probe` while a node changed for unschedulable ones |
-| PreFilter | `profile.PodReader`: the pod as its plugins read it; quotas after raises (`placer.resize.quotas`) |
+| PreFilter | `profile.PodReader`: the pod as its plugins read it; quotas after raises (`placer.scheduler.quotas`) |
 | Filter, Score | `schedule_pod`: nodes by the GPU ranking, filtered by `framework` and planned by `placer.decide` |
 | Reserve | `cache.assume`, and volumes (`plugins.volumes`) |
 | PreBind, Bind, PostBind | `binding.cycle`, in a task of its own |
@@ -23,7 +23,6 @@ from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.refusal import Refusal
 from placer.metrics import Metrics
-from placer.resize.quotas import NamespaceRules
 from placer.scheduler.binding.cycle import Assumed, BindingCycle
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.event_handlers.cluster_events import ClusterEvents
@@ -34,6 +33,7 @@ from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, causes_of
 from placer.scheduler.queue.unschedulable import Probe
+from placer.scheduler.quotas import NamespaceRules
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.ids import PodUid

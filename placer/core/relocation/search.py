@@ -172,11 +172,11 @@ def confirmed(snapshot: Snapshot, pod: PodUid, found: Relocation) -> Relocation 
     """The same plan by all that the snapshot shows now; None if a pod has no place any more."""
     gone = [one.evicted for one in found.moves]
     placed: list[Booking] = []
-    for mover, to in ((pod, found.place), *((one.evicted.pod, one.to) for one in found.moves)):
+    for uid, to in ((pod, found.place), *((one.evicted.pod, one.to) for one in found.moves)):
         gpus = {grant.gpu for grant in to.grants}
         spot = Spot(to.node, next(iter(gpus)) if len(gpus) == 1 else None)
         left = frozenset(one.pod for one in gone if one.node == to.node)
-        place = snapshot.place(mover, spot, left, [one for one in placed if one.node == to.node])
+        place = snapshot.place(uid, spot, left, [one for one in placed if one.node == to.node])
         if place is None:
             return None
         placed.append(place)
