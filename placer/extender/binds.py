@@ -21,8 +21,8 @@ from placer.extender.wire import BindingArgs, NotBoundError, UnavailableError, U
 from placer.publisher import placement
 from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.pods.nominator import bookings_of
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.profile import PodReader, shortages
 from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
 from plimsoll.events import Placement

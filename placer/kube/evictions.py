@@ -17,7 +17,7 @@ from placer.core.violations import Violation, Violations
 from placer.metrics import Metrics
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.writes import TOO_MANY_REQUESTS, eviction_of
+from placer.scheduler.preemption.writes import TOO_MANY_REQUESTS, eviction_of
 from placer.scheduler.reporting.pod_events import PodNews
 from placer.scheduler.reporting.record import Recorder
 from plimsoll.contract import SCHEDULER_NAME

@@ -31,6 +31,7 @@ from placer.resize.tickets import Tickets
 from placer.scheduler.binding.binding import Binder
 from placer.scheduler.binding.cycle import BindingCycle, Permits
 from placer.scheduler.binding.scope import WriteScopes
+from placer.scheduler.binding.volumes import VolumeBinder, VolumeBinding
 from placer.scheduler.event_handlers.cluster_events import ClusterEvents
 from placer.scheduler.event_handlers.namespaces import NamespaceEventHandler
 from placer.scheduler.event_handlers.nodes import NodeEventHandler
@@ -38,16 +39,15 @@ from placer.scheduler.event_handlers.pods import PodEventHandler
 from placer.scheduler.event_handlers.watches import TIMING, Watches
 from placer.scheduler.failures.handler import FailureHandler, pause_beside
 from placer.scheduler.failures.renewal import Renewal
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.executor import Executor
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
-from placer.scheduler.plugins.default_preemption.post_filter import DefaultPreemption
-from placer.scheduler.plugins.default_preemption.stuck_pods import StuckPods
-from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
-from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
+from placer.scheduler.preemption.budgets import Budgets
+from placer.scheduler.preemption.executor import Executor
+from placer.scheduler.preemption.nominated_pods import NominatedPods
+from placer.scheduler.preemption.post_filter import DefaultPreemption
+from placer.scheduler.preemption.stuck_pods import StuckPods
+from placer.scheduler.preemption.victim_search import VictimSearch
+from placer.scheduler.preemption.writes import PreemptionWrites
 from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue

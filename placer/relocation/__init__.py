@@ -4,5 +4,5 @@
 reads of the cluster. `evictor` evicts them, and `replacements` holds rooms for the pods that come in their place;
 `memory` stores both for the next leader. `preview` answers people. Not here: the search itself, which is pure
 (`placer.core.relocation`), and nominations, which are held as for preemption
-(`placer.scheduler.plugins.default_preemption`).
+(`placer.scheduler.preemption`).
 """

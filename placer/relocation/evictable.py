@@ -19,8 +19,8 @@ from placer.core.relocation.plan import EvictablePod
 from placer.relocation.evictor import Evictor
 from placer.relocation.rules import RelocationRules
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.preemption.budgets import Budgets
 from plimsoll.contract import RELOCATION_COST, SCHEDULER_NAME, without_answers
 from plimsoll.demand import relocation_cost_of
 from plimsoll.ids import NodeName

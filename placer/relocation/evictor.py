@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.plugins.default_preemption.executor import SparedPods, still_running
-from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
 from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.preemption.executor import SparedPods, still_running
+from placer.scheduler.preemption.writes import PreemptionWrites
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.kube.transport import ApiError

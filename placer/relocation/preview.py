@@ -18,10 +18,10 @@ from placer.core.relocation.plan import Relocation
 from placer.core.relocation.search import MOST_MOVES
 from placer.relocation.relocator import Relocator, plan_summary
 from placer.relocation.rules import RelocationMode
-from placer.scheduler.plugins.default_preemption.post_filter import DefaultPreemption
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.post_filter import DefaultPreemption
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

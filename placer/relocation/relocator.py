@@ -28,10 +28,10 @@ from placer.relocation.replacements import Replacements
 from placer.relocation.rules import RelocationMode, RelocationRules
 from placer.relocation.snapshot import ClusterSnapshot
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.budgets import Budgets
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.reporting.results import Results
 from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.contract import GPU_COUNT, SCHEDULER_NAME

@@ -13,9 +13,9 @@ from placer.relocation.evictable import controller_of, replacement_of
 from placer.relocation.memory import StoredRoom, without_programs
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.nominator import Nomination
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError

@@ -1,12 +1,14 @@
 """The Kubernetes scheduler of pods with `schedulerName: plimsoll`, in the words of kube-scheduler.
 
 `scheduler` is the scheduling cycle on one page, and its table says where each step is. `framework` is what a plugin
-may implement, `plugins` are the rules of placement by their names in Kubernetes, and `profile` lists them.
+may implement, `plugins` are the rules of placement by their names in Kubernetes, and `profile` lists them. What
+Reserve, PreBind and PostFilter do stands where it happens: in `binding` and `preemption`.
 
 | here | in `pkg/scheduler` |
 | --- | --- |
 | `scheduler`, `schedule_pod` | `schedule_one.go`: the scheduling cycle, and the choice of a node |
 | `binding` | the binding cycle: PreBind, Bind, PostBind |
+| `preemption` | `framework/preemption`, and the plugin DefaultPreemption |
 | `queue` | `backend/queue`: active, backoff and unschedulable pods, queueing hints |
 | `cache`, `node_info` | `backend/cache`, `NodeInfo`: assume and forget; nominated pods are in `pods.nominator` |
 | `pods` | `PodInfo`, and the pods that are refused before a cycle |

@@ -11,7 +11,7 @@ no other pod.
 | Filter, Score | `schedule_pod`: nodes by the GPU ranking, filtered by `framework` and planned by `placer.decide` |
 | Reserve | `cache.assume`, and volumes (`plugins.volumes`) |
 | PreBind, Bind, PostBind | `binding.cycle`, in a task of its own |
-| PostFilter | `failures`: why no node will do, and `plugins.default_preemption`; then the pod waits in the queue |
+| PostFilter | `failures`: why no node will do, and `preemption`; then the pod waits in the queue |
 """
 
 import asyncio

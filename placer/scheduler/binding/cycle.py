@@ -14,12 +14,12 @@ from typing import Final
 from placer.core.plan import Plan
 from placer.metrics import Metrics
 from placer.scheduler.binding.binding import Binder, BindResult, Ending
+from placer.scheduler.binding.volumes import VolumeBinding
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
-from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes
+from placer.scheduler.plugins.volume_binding import AssumedVolumes
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR

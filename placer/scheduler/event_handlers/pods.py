@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placer.scheduler.binding.volumes import VolumeBinding
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
 from placer.scheduler.pods.pod_info import same_pod
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
 from plimsoll.contract import DECISION, SCHEDULER_NAME

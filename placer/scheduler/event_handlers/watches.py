@@ -9,8 +9,8 @@ from placer.scheduler.event_handlers.cluster_events import ClusterEvents
 from placer.scheduler.event_handlers.namespaces import NamespaceEventHandler
 from placer.scheduler.event_handlers.nodes import NodeEventHandler
 from placer.scheduler.event_handlers.pods import PodEventHandler
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
+from placer.scheduler.preemption.budgets import Budgets
 from placer.scheduler.queue.queueing_hints import EVERYTHING
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Change, Reflector, Timing

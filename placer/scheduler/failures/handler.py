@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 
 from placer.metrics import Metrics
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.post_filter import DefaultPreemption
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.post_filter import DefaultPreemption
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import Diagnosis, QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, Cause, causes_of, largest_request

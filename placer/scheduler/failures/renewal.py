@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.scheduler.failures.handler import diagnosis_of
-from placer.scheduler.plugins.default_preemption.post_filter import DefaultPreemption
+from placer.scheduler.preemption.post_filter import DefaultPreemption
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import SignatureClass
 from plimsoll.kube.models import Pod

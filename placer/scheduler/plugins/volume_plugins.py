@@ -10,9 +10,8 @@ from typing import ClassVar, Final
 from placer.core.mounts import Mounts
 from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo
-from placer.scheduler.plugins import node_volume_limits, volume_restrictions, volume_zone
-from placer.scheduler.plugins.volume_binding import pod_volumes
-from placer.scheduler.plugins.volume_binding.pod_volumes import (
+from placer.scheduler.plugins import node_volume_limits, volume_binding, volume_restrictions, volume_zone
+from placer.scheduler.plugins.volume_binding import (
     AssumedVolumes,
     PodClaims,
     assume,
@@ -44,10 +43,10 @@ class VolumePlugins(Plugin[PodInfo]):
         (
             *(volume_restrictions.DISK_CONFLICT, volume_restrictions.IN_USE, node_volume_limits.TOO_MANY),
             *(
-                pod_volumes.NODE_AFFINITY,
-                pod_volumes.NO_VOLUME,
-                pod_volumes.NO_SPACE,
-                pod_volumes.VOLUME_GONE,
+                volume_binding.NODE_AFFINITY,
+                volume_binding.NO_VOLUME,
+                volume_binding.NO_SPACE,
+                volume_binding.VOLUME_GONE,
             ),
             volume_zone.ZONE_CONFLICT,
         ),

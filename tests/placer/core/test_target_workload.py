@@ -25,7 +25,7 @@ def test_larger_of_share_and_memory_is_the_need() -> None:
     assert pod_type_of(PodDemand((whole(gpus=2),)), 500).need_milli(24 * GIB) == 1000
 
 
-def test_mix_is_learned_from_each_pod_once() -> None:
+def test_workload_is_learned_from_each_pod_once() -> None:
     """A pod that is decided on again and again counts as one pod; a workload that was given stays as it is."""
     demand, other = PodDemand((whole(),)), PodDemand((declared("main", 1),))
     workload = TargetWorkload()

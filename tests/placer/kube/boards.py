@@ -15,8 +15,8 @@ import msgspec
 
 from placer.relocation.memory import RelocationMemory
 from placer.relocation.rules import RelocationRules
-from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.writes import PreemptionWrites
 from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget, Pod, PodCondition

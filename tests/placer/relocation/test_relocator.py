@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.plugins.default_preemption import executor
+from placer.scheduler.preemption import executor
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.transport import TransientError

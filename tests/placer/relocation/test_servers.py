@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.plugins.default_preemption import executor
+from placer.scheduler.preemption import executor
 from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.objects import SHARE

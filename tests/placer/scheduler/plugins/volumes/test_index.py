@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from placer.core.mounts import ClaimKey, mounts_of
-from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, revert
+from placer.scheduler.plugins.volume_binding import AssumedVolumes, revert
 from placer.scheduler.plugins.volume_plugins import VolumePlugins
 from placer.scheduler.plugins.volumes.assume_cache import AssumeCache
 from placer.scheduler.plugins.volumes.objects import Label

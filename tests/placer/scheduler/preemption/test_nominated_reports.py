@@ -1,6 +1,6 @@
 """A report or a resize has a nomination checked: the pod is tried elsewhere once its node has no room for it.
 
-Pods and nodes that change are in `test_preempting`.
+Pods and nodes that change are in `test_post_filter`.
 """
 
 from collections.abc import Callable

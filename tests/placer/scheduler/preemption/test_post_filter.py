@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from placer.core.booking import Booking
-from placer.scheduler.plugins.default_preemption import executor, post_filter
-from placer.scheduler.plugins.default_preemption.victim_search import NoVictims, VictimSearch
-from placer.scheduler.plugins.default_preemption.victims import Victims
 from placer.scheduler.pods.needs import needs_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption import executor, post_filter
+from placer.scheduler.preemption.victim_search import NoVictims, VictimSearch
+from placer.scheduler.preemption.victims import Victims
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.reflector import Synced
 from plimsoll.kube.transport import ConflictError, RefusedError

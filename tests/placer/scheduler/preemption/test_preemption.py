@@ -8,7 +8,7 @@ import pytest
 from plimsoll.kube.models import Pod
 from tests.placer.kube.boards import ENDING, SPREAD, TAINT, attachable, budget, cpu, disk, pod
 from tests.placer.kube.objects import keeper
-from tests.placer.scheduler.plugins.default_preemption.rows import (
+from tests.placer.scheduler.preemption.rows import (
     EARLY,
     LATE,
     LATER,

@@ -6,7 +6,7 @@ from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
 from tests.placer.kube.boards import cpu, on_gpu, pod
 from tests.placer.kube.objects import MEMORY, SHARE, WHOLE
-from tests.placer.scheduler.plugins.default_preemption.rows import (
+from tests.placer.scheduler.preemption.rows import (
     EARLY,
     LATE,
     LATER,

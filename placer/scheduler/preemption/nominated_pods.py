@@ -15,11 +15,11 @@ from prometheus_client import Counter
 from placer.core.plan import Plan
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.plugins.default_preemption.executor import Executor
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.needs import needs_of
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.executor import Executor
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.ids import GpuUuid, NodeName, PodUid

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from placer.core.reasons import Reason
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
-from placer.scheduler.plugins.default_preemption.victim_search import (
+from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.nominator import Nomination
+from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.nominated_pods import NominatedPods
+from placer.scheduler.preemption.victim_search import (
     NO_VICTIMS,
     NOT_HELPFUL,
     PASSING,
@@ -19,10 +22,7 @@ from placer.scheduler.plugins.default_preemption.victim_search import (
     NoVictims,
     VictimSearch,
 )
-from placer.scheduler.plugins.default_preemption.victims import Victims
-from placer.scheduler.pods.assigned_pods import priority_of
-from placer.scheduler.pods.nominator import Nomination
-from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.victims import Victims
 from placer.scheduler.verdicts import Explanation
 from plimsoll.ids import NodeName
 from plimsoll.part.log import get_logger

@@ -14,8 +14,8 @@ from prometheus_client import Counter
 
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
 from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.preemption.writes import PreemptionWrites
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
 from placer.scheduler.reporting.results import Results
 from plimsoll.ids import NodeName, PodUid

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from placer.scheduler.plugins.default_preemption import executor
+from placer.scheduler.preemption import executor
 from plimsoll_cli.demo.servers import EmbeddedServer, ServerKind, running
 from tests.cluster import assets
 from tests.deploy.accounts import rights_of

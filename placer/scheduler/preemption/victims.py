@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from placer.core.plan import Plan
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.preemption.budgets import Budgets
 from plimsoll.ids import NodeName
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NoReturn
 
-from placer.scheduler.plugins.default_preemption.nominated_pods import NominatedPods
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 from plimsoll.part.ending import heed_cancellation

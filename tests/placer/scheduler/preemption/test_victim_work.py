@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from placer.scheduler.plugins.default_preemption import victim_search
-from placer.scheduler.plugins.default_preemption.victim_search import RESTARTS, UNSETTLED, VictimSearch
-from placer.scheduler.plugins.default_preemption.victims import Victims
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption import victim_search
+from placer.scheduler.preemption.victim_search import RESTARTS, UNSETTLED, VictimSearch
+from placer.scheduler.preemption.victims import Victims
 from plimsoll.ids import NodeName
 from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.objects import MEMORY, Object

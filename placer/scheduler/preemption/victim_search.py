@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 from placer.core.plan import Plan
 from placer.core.reasons import summary_of
 from placer.scheduler.dry_run import NodeDryRun
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.victims import Steps, Victims, cheapest, victims_among
 from placer.scheduler.plugins.node_resources_fit import is_too_small
 from placer.scheduler.pods.assigned_pods import AssignedPod, priority_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.budgets import Budgets
+from placer.scheduler.preemption.victims import Steps, Victims, cheapest, victims_among
 from placer.scheduler.schedule_pod import SIGNATURES, PodScheduling
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 

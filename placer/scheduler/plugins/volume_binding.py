@@ -1,4 +1,7 @@
-"""The claims of a pod, the volumes for them on one node, and what is assumed once the pod has this node.
+"""VolumeBinding: the volumes of a pod's claims, those that exist (static) and those that are made (dynamic).
+
+Here: the claims of a pod, the volumes for them on one node, and what is assumed once the pod has this node. Not here:
+the writes that bind claims before their pod (`placer.scheduler.binding.volumes`).
 
 Follows Kubernetes 1.36: the `PreFilter` of the plugins `volumerestrictions`, `volumebinding` and `volumezone`, in
 this order; `FindPodVolumes` and `AssumePodVolumes` of `volumebinding`; and

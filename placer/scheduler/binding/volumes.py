@@ -16,7 +16,7 @@ import msgspec
 
 from placer.core.mounts import ClaimKey, Mounts, mounts_of
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.volume_binding.pod_volumes import (
+from placer.scheduler.plugins.volume_binding import (
     AssumedVolumes,
     DynamicProvision,
     StaticBinding,

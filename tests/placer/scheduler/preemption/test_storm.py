@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from placer.scheduler.plugins.default_preemption import victim_search
-from placer.scheduler.plugins.default_preemption.victims import Victims
+from placer.scheduler.preemption import victim_search
+from placer.scheduler.preemption.victims import Victims
 from placer.scheduler.reporting.results import Results
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
