@@ -196,7 +196,7 @@ class Relocator:
             self._count_plan("none")
             return
         text = self._plans[uid] = plan_text(found)
-        if self._only_reports(text, waiting.pod.full_name):
+        if self._only_reports(text, pod=waiting.pod.full_name):
             self.results.relocation_planned(waiting.pod, f"{text} Nothing is moved in a dry run.")
             return
         self._under_way = uid, loop_now_s() + self.rules.keep_s
@@ -224,9 +224,9 @@ class Relocator:
         if refused is not None:
             get_logger().warning("relocation refused", error=refused)
 
-    def _only_reports(self, plan: str, pod: str | None = None) -> bool:
-        """Log and count a plan, for the pod of this name; returns whether it is not carried out."""
-        get_logger().info("relocation planned", pod=pod, plan=plan, mode=self.rules.mode.value)
+    def _only_reports(self, plan: str, **about: str) -> bool:
+        """Log and count a plan; returns whether it is not carried out."""
+        get_logger().info("relocation planned", **about, plan=plan, mode=self.rules.mode.value)
         is_dry = self.rules.mode is RelocationMode.DRY_RUN
         self._count_plan("dry-run" if is_dry else "begun")
         return is_dry
