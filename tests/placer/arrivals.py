@@ -107,8 +107,9 @@ async def taking_in(
             tasks.append(asyncio.create_task(writer.run()))
             if leads is None:
                 await writer.complete.wait()
+            streams = client.jetstream(timeout=PATIENCE_S)
             # The server does not announce changes of its consumers.
-            while durable not in [one.name for one in await client.jetstream().consumers_info(STREAM)]:  # noqa: ASYNC110
+            while durable not in [one.name for one in await streams.consumers_info(STREAM)]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield running
     finally:

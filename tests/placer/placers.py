@@ -74,7 +74,7 @@ class Placer:
             return response.status, await response.text()
 
     async def explained(self, namespace: str, pod: str) -> Explained:
-        """The answer to why a pod waits, once the placer that answers has seen the pod by its watch."""
+        """The answer to why a pod waits, once the one who answers has seen the pod in its watch."""
         port = (await self.until("http ready")).port
         url = f"http://127.0.0.1:{port}/v1/pods/{namespace}/{pod}/explain"
 

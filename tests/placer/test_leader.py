@@ -25,7 +25,7 @@ from tests.placer.kube.objects import MEMORY
 from tests.placer.placers import LEASE, Placer, Placers, free_lease, holder, placers
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
-from tests.servers.waiting import until, until_true
+from tests.servers.waiting import PATIENCE_S, until, until_true
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Pair:
         events = await self.jetstream.pull_subscribe(pod_subject("placed"), stream=STREAM, config=config)
         bodies: list[bytes] = []
         while (await events.consumer_info()).num_pending:
-            bodies += [message.data for message in await events.fetch(100, timeout=5)]
+            bodies += [message.data for message in await events.fetch(100, timeout=PATIENCE_S)]
         await events.unsubscribe()
         told = [msgspec.json.decode(decode_event(body).data, type=Placement) for body in bodies]
         return sorted(one.name for one in told if one.namespace == self.namespace)

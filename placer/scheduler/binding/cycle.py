@@ -107,6 +107,8 @@ class BindingCycle:
 
     async def permit(self, assumed: Assumed) -> contextlib.ExitStack:
         """Take a permit for the writes of a pod, once one is free; closing the result gives it back."""
+        if assumed.volumes is None:  # else minutes may pass before its bind
+            self.binder.scopes.expect_bind(assumed.info.pod)
         return await self._take(self.permits.binds, assumed)
 
     async def run(self, assumed: Assumed, permit: contextlib.ExitStack) -> None:

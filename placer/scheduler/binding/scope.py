@@ -81,7 +81,7 @@ class WriteScopes:
     inherited: WriteScope | None = None
     _allowed: WriteScope = NO_PODS  # its pods are in each scope that the Lease may hold now
     _last: WriteScope = NO_PODS
-    _pods: set[PodUid] = field(default_factory=set)  # being bound, or waiting for a renewal to be
+    _pods: set[PodUid] = field(default_factory=set)  # being bound, or about to be
     _resized: set[str] = field(default_factory=set)  # likewise
     _used: int = 0  # pods that began to be bound since the last scope
     _renewed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,9 +105,16 @@ class WriteScopes:
         renewed, self._renewed = self._renewed, asyncio.Event()
         renewed.set()
 
+    def expect_bind(self, pod: Pod) -> None:
+        """Have a pod in each scope until `end_bind`: it has left the queue, and waits for its turn to be bound.
+
+        Else each scope would miss the pods between queue and bind, and their binds would have the next one written.
+        """
+        self._pods.add(PodUid(pod.metadata.uid))
+
     async def begin_bind(self, pod: Pod) -> None:
         """Return once this pod may be bound in this version; it is in each scope until `end_bind`."""
-        self._pods.add(PodUid(pod.metadata.uid))
+        self.expect_bind(pod)
         self._used += 1
         if self._used == LISTED // 2 and self.hurry is not None:
             self.hurry()

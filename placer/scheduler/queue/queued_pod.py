@@ -105,8 +105,9 @@ class PodHeap:
         return [self._pods[uid] for _, _, uid in islice(self._ranks.in_order(), most)]
 
     def _is_current(self, rank: Rank) -> bool:
-        pod = self._pods.get(rank[2])
-        if pod is None or pod.state is not self._state or pod.rank != rank:
+        before, number, uid = rank
+        pod = self._pods.get(uid)
+        if pod is None or pod.state is not self._state or pod.number != number or pod.priority != -before:
             return False
         return self._alike is None or pod.alike is self._alike
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from hook.broker.core.journal import Snapshot, decode_line
-from plimsoll.broker.announcements import Announcement, ShareUnenforced
+from plimsoll.broker.announcements import Announcement, Context, ShareUnenforced
 from plimsoll.broker.client import BrokerClient
 from plimsoll.broker.pages import Counts, Limits
 from plimsoll.broker.subscription import subscribed
@@ -253,11 +253,16 @@ class Broker:
         self._processes.append(process)
         return process
 
-    async def announced(self, count: int) -> list[Announcement]:
+    async def announced(self, count: int, *, contexts: bool = True) -> list[Announcement]:
         """Wait for this many announcements of a new subscription, and return them.
 
         A subscription that the broker ends, because its reader is slow, begins anew and has them once more.
         `share_unenforced` is left out, because a busy machine decides how soon the broker gets a process's message.
+
+        Args:
+            count: so many.
+            contexts: whether those are among them. Of a process that tells of none, the broker announces one as soon
+                as it happens to see memory.
         """
         entries: list[Announcement] = []
         try:
@@ -267,7 +272,8 @@ class Broker:
             ):
                 async for entry in stream:
                     assert isinstance(entry, Announcement)
-                    if entry not in entries and not isinstance(entry, ShareUnenforced):
+                    left_out = ShareUnenforced if contexts else (ShareUnenforced, Context)
+                    if entry not in entries and not isinstance(entry, left_out):
                         entries.append(entry)
                     if len(entries) == count:
                         break

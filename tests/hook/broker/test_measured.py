@@ -45,7 +45,7 @@ async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker)
     process, other = await broker.spawn(), await broker.spawn()
     await process.begin(500 * MIB)
     await other.begin(100 * MIB)
-    await broker.announced(2)
+    await broker.announced(2, contexts=False)
     before = broker.limits().generation
     await _settle(broker, (process, 700 * MIB), (other, 110 * MIB))
     page = broker.limits()
@@ -53,7 +53,7 @@ async def test_excess_stands_in_limits_until_its_process_is_gone(broker: Broker)
     assert [gpu.excess_bytes for gpu in page.gpus[:2]] == [210 * MIB, 0]
     assert [gpu.granted_bytes for gpu in page.gpus[:2]] == [4 * GIB] * 2
     await process.kill()
-    await broker.announced(3)
+    assert (await broker.announced(3, contexts=False))[2].what == "exited"
     assert broker.limits().gpus[0].excess_bytes == 10 * MIB
 
 
@@ -139,11 +139,11 @@ async def test_a_violation_and_an_unhooked_process_are_announced(broker: Broker)
     await process.begin(GIB)
     await broker.announced(1)
     await _settle(broker, (process, GIB), (bare, 300 * MIB))
-    assert [entry.what for entry in await broker.announced(2)] == ["hello", "violated"]
+    assert [entry.what for entry in await broker.announced(2, contexts=False)] == ["hello", "violated"]
     await broker.client.measure(measured((process, GIB), (bare, 300 * MIB), later_ns=UNHOOKED_NS))
     [use] = (await broker.client.describe()).containers
     assert use.unheld_pids == (bare.pid,)
-    hello, violated, unenforced = await broker.announced(3)
+    hello, violated, unenforced = await broker.announced(3, contexts=False)
     assert hello.what == "hello"
     assert isinstance(violated, Violated)
     assert isinstance(unenforced, Unenforced)

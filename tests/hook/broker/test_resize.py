@@ -20,7 +20,7 @@ async def test_a_new_line_is_in_force_and_announced_for_each_gpu(broker: Broker)
     await broker.announced(1)
     await broker.client.register(registration(3 * GIB))
     assert [gpu.line_bytes for gpu in broker.limits().gpus[:2]] == [3 * GIB, 3 * GIB]
-    _, _, *resized = await broker.announced(4)  # The first two are its greeting and its context.
+    _, *resized = await broker.announced(3, contexts=False)  # The first one is its greeting.
     entries = [_resized(entry) for entry in resized]
     told = [(entry.gpu, entry.line_bytes, entry.used_bytes) for entry in entries]
     assert told == [(GPUS[0], 3 * GIB, 700), (GPUS[1], 3 * GIB, 0)]
@@ -34,7 +34,7 @@ async def test_a_line_below_use_ends_nothing_and_says_so(broker: Broker) -> None
     await process.begin(used_bytes=GIB)
     await broker.announced(1)
     await broker.client.register(registration(GIB // 2))
-    _, _, *resized = await broker.announced(4)  # The first two are its greeting and its context.
+    _, *resized = await broker.announced(3, contexts=False)  # The first one is its greeting.
     entries = [_resized(entry) for entry in resized]
     assert entries[0].text == "holds 1Gi now: growth is refused until it is below"
     assert entries[1].text == ""

@@ -100,9 +100,9 @@ async def test_failed_provisioning_is_tried_again(world: World) -> None:
         await create_user(api, namespace, "web", "data")
         await world.until_bound("web")
     events = await world.events("web", "FailedScheduling")
-    assert [event["note"] for event in events] == [
-        'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
-    ]
+    note = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
+    # The pod may be tried before the watches of nodes, classes and claims have shown theirs.
+    assert [event["note"] for event in events].count(note) == 1
 
 
 async def test_pod_waits_for_a_claim_that_is_missing_and_then_unbound(world: World) -> None:
