@@ -10,8 +10,8 @@ from placer.scheduler.preemption import executor
 from plimsoll.ids import PodUid
 from plimsoll.kube.models import DisruptionBudget
 from plimsoll.kube.transport import TransientError
-from tests.placer.kube.boards import board, budget, on_gpu, pod
 from tests.placer.kube.objects import SHARE
+from tests.placer.kube.preemption_scene import budget, on_gpu, pod, preemption_scene
 from tests.placer.relocation.relocations import (
     COST,
     OWNER,
@@ -32,7 +32,7 @@ from tests.servers.waiting import until_true
 
 async def test_both_pods_end_with_a_place() -> None:
     """The mover is evicted, the waiting pod gets its GPU, and the replacement the room that was kept for it."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -66,7 +66,7 @@ async def test_both_pods_end_with_a_place() -> None:
 )
 async def test_a_pod_that_must_not_be_moved_stays(changed: Any) -> None:  # noqa: ANN401 - arguments
     """No annotation or a damaged one, no controller that replaces it elsewhere, another scheduler, more priority."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing, **changed)
         await wait(playing, wide())
         await plan(playing)
@@ -76,7 +76,7 @@ async def test_a_pod_that_must_not_be_moved_stays(changed: Any) -> None:  # noqa
 
 async def test_without_a_place_for_the_replacement_nothing_moves() -> None:
     """The only other GPU is too full for the mover."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         playing.scene.show(on_gpu("more", "GPU-n2-0", share=30))
         await wait(playing, wide())
@@ -86,7 +86,7 @@ async def test_without_a_place_for_the_replacement_nothing_moves() -> None:
 
 async def test_a_dry_run_says_what_would_move_and_moves_nothing() -> None:
     """The plan stands in the explanation, and neither a nomination nor an eviction is written."""
-    async with board(RelocationRules(RelocationMode.DRY_RUN, after_s=0.0, rest_s=0.0)) as playing:
+    async with preemption_scene(RelocationRules(RelocationMode.DRY_RUN, after_s=0.0, rest_s=0.0)) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -102,7 +102,7 @@ async def test_a_refused_eviction_ends_the_plan() -> None:
     async def refuse(name: str) -> None:
         raise TransientError(f"a budget keeps {name}", 429)
 
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         playing.faults.append(refuse)
         await wait(playing, wide())
@@ -125,7 +125,7 @@ async def test_of_two_pods_none_is_evicted_if_one_must_stay(refused: str, spare_
         if name == refused:
             raise TransientError(f"a webhook keeps {name}", 429)
 
-    async with board(
+    async with preemption_scene(
         RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=spare_gpus)
     ) as playing:
         pair(playing)
@@ -150,7 +150,7 @@ async def test_a_pod_whose_owner_takes_the_annotation_back_stays() -> None:
         kept = {key: value for key, value in (meta.annotations or {}).items() if key != COST}
         playing.scene.show_again(name, annotations=kept)
 
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         pair(playing)
         playing.faults.append(take_back)
         await wait(playing, wide())
@@ -160,7 +160,9 @@ async def test_a_pod_whose_owner_takes_the_annotation_back_stays() -> None:
 
 async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
     """Two pods of one owner would have to move together, and one an hour may."""
-    async with board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
+    async with preemption_scene(
+        RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)
+    ) as playing:
         pair(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -169,7 +171,7 @@ async def test_one_plan_does_not_pass_the_limit_of_an_owner() -> None:
 
 async def test_a_moved_pod_that_ends_slowly_holds_up_others_for_a_time_only() -> None:
     """While the moved pod uses its grace period, its room is held, and pods are moved for another one that waits."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         playing.grace_s = 3600
         await wait(playing, wide())
@@ -198,7 +200,7 @@ async def test_a_pod_that_budgets_keep_stays_and_another_one_moves(
     budgets: tuple[DisruptionBudget, ...],
 ) -> None:
     """The API server evicts no pod of a spent budget, or of two, so a dearer pod moves."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing, labels={"app": "web"})
         playing.scene.node("n3")
         playing.scene.report("n3", 24)
@@ -211,7 +213,7 @@ async def test_a_pod_that_budgets_keep_stays_and_another_one_moves(
 
 async def test_two_pods_of_a_budget_that_allows_one_stay() -> None:
     """Each of them might move alone, and only both make room."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         pair(playing)
         playing.budgets(budget("all", None, 1))
         await wait(playing, wide())
@@ -221,7 +223,7 @@ async def test_two_pods_of_a_budget_that_allows_one_stay() -> None:
 
 async def test_a_pod_that_has_just_started_is_not_moved() -> None:
     """A replacement has rest before it is moved again."""
-    async with board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=10**10)) as playing:
+    async with preemption_scene(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=10**10)) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -230,7 +232,9 @@ async def test_a_pod_that_has_just_started_is_not_moved() -> None:
 
 async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
     """The second pod of the owner stays until the hour is over."""
-    async with board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)) as playing:
+    async with preemption_scene(
+        RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)
+    ) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -251,7 +255,7 @@ async def test_an_owner_has_only_so_many_pods_moved_in_an_hour() -> None:
 async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
     """The pods of two half-full GPUs come together on one. Then enough GPUs are idle, and nothing moves any more."""
     rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
-    async with board(rules) as playing:
+    async with preemption_scene(rules) as playing:
         for node in ("n1", "n2"):
             playing.scene.node(node)
             playing.scene.report(node, 24)
@@ -273,7 +277,7 @@ async def test_pods_are_moved_together_until_a_gpu_is_spare() -> None:
 async def test_a_replacement_does_not_return_to_the_gpu_that_was_freed() -> None:
     """On one node with several GPUs too, a move gains the GPU, although the default policy prefers idle ones."""
     rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=1)
-    async with board(rules) as playing:
+    async with preemption_scene(rules) as playing:
         playing.scene.node("n1")
         playing.scene.report("n1", 24, 24)
         for index in (0, 1):
@@ -292,7 +296,7 @@ async def test_a_replacement_does_not_return_to_the_gpu_that_was_freed() -> None
 async def test_no_gpu_is_emptied_into_an_idle_one() -> None:
     """Where the pods of a GPU could only move to an idle GPU, nothing is gained and nothing moves."""
     rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, spare_gpus=2)
-    async with board(rules) as playing:
+    async with preemption_scene(rules) as playing:
         for node in ("n1", "n2"):
             playing.scene.node(node)
             playing.scene.report(node, 24)

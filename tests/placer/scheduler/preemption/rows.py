@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plimsoll.kube.models import DisruptionBudget, Pod
-from tests.placer.kube.boards import Board, board, pod
+from tests.placer.kube.preemption_scene import PreemptionScene, pod, preemption_scene
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 EARLY, LATE, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"
@@ -29,7 +29,7 @@ class Row:
         nodes: the nodes with what is special about each.
         gpus: the free GiB of each GPU of 24 GiB, by node.
         budgets: the disruption budgets.
-        before: changes the board before the pod is refused.
+        before: changes the scene before the pod is refused.
     """
 
     wanted: Pod
@@ -40,7 +40,7 @@ class Row:
     nodes: dict[str, dict[str, object]] = field(default_factory=lambda: {"n1": {}})
     gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
-    before: Callable[[Board], object] = lambda _: None
+    before: Callable[[PreemptionScene], object] = lambda _: None
 
 
 def none(total: int, *reasons: str) -> str:
@@ -50,7 +50,7 @@ def none(total: int, *reasons: str) -> str:
 
 async def check(row: Row) -> None:
     """The pods that end, the node that is nominated, or the words for why no pod ends, are as the row says."""
-    async with board() as made:
+    async with preemption_scene() as made:
         for node, more in row.nodes.items():
             made.scene.node(node, **more)  # type: ignore[arg-type]
         for node, free_gib in row.gpus.items():

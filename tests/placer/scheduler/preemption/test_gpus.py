@@ -4,8 +4,8 @@ import pytest
 
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.boards import cpu, on_gpu, pod
 from tests.placer.kube.objects import MEMORY, SHARE, WHOLE
+from tests.placer.kube.preemption_scene import cpu, on_gpu, pod
 from tests.placer.scheduler.preemption.rows import (
     EARLY,
     LATE,
@@ -32,7 +32,7 @@ ROWS = {
         (on_gpu("a", "GPU-n1-0", 0, 10),),
         "n1",
         frozenset({"a"}),
-        before=lambda board: board.scene.report("n1", 24, tasks=(task("a", "GPU-n1-0", 12 * GIB),)),
+        before=lambda made: made.scene.report("n1", 24, tasks=(task("a", "GPU-n1-0", 12 * GIB),)),
     ),
     "GPU memory that nobody's processes hold": Row(
         wants(limits=GPU_LIMITS),

@@ -10,8 +10,8 @@ from placer.scheduler.pods.needs import Needs
 from placer.scheduler.pods.nominator import Nomination, Nominator
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import SPREAD, attachable, board, cpu, disk, later, pod
 from tests.placer.kube.objects import Object
+from tests.placer.kube.preemption_scene import SPREAD, attachable, cpu, disk, later, pod, preemption_scene
 
 ZONES: dict[str, Object] = {"n1": {"zone": "z1"}, "n2": {"zone": "z2"}}
 OTHERS = "default-scheduler"
@@ -61,7 +61,7 @@ RULES = {
 async def test_rules_see_nominated_pods_of_higher_priority(case: str) -> None:
     """A rule that the nominated pod would break keeps a lower pod out of that node, until the nomination ends."""
     higher, lower, reason = RULES[case]
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1", ZONES["n1"])
         made.scene.node("n2", ZONES["n2"], unschedulable=True)
         made.scene.show(higher)
@@ -83,7 +83,7 @@ async def test_rules_see_no_nominated_pods_of_lower_priority(case: str) -> None:
         "anti-affinity against it": nominated("q", 5, labels={"app": "y"}),
         "topology spread": nominated("q", 5, labels={"app": "x"}),
     }[case]
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1", ZONES["n1"])
         made.scene.node("n2", ZONES["n2"], unschedulable=True)
         made.scene.show(higher)
@@ -94,7 +94,7 @@ async def test_rules_see_no_nominated_pods_of_lower_priority(case: str) -> None:
 
 async def test_a_nominated_pod_counts_on_its_node_alone() -> None:
     """As in kube-scheduler, another node of its zone stays open: the nominated pod may not come."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1", {"zone": "z1"}, unschedulable=True)
         made.scene.node("n2", {"zone": "z1"})
         made.scene.show(nominated("q", affinity=required("podAntiAffinity", "x")))
@@ -105,7 +105,7 @@ async def test_a_nominated_pod_counts_on_its_node_alone() -> None:
 
 async def test_a_nominated_pod_is_no_company() -> None:
     """Affinity needs a pod that has a node: a nominated one may never come."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1", ZONES["n1"])
         made.scene.show(nominated("q", labels={"app": "y"}))
         made.scene.show(waiting("p", affinity=required("podAffinity", "y")))
@@ -115,7 +115,7 @@ async def test_a_nominated_pod_is_no_company() -> None:
 
 async def test_pods_of_one_kind_differ_by_the_rules_of_nominated_pods() -> None:
     """A nominated pod's rule keeps out the pods that it selects, and no other pod of their kind."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1", ZONES["n1"])
         made.scene.show(nominated("q", affinity=required("podAntiAffinity", "x")))
         for name, app in (("p", "x"), ("other", "y"), ("p2", "x")):
@@ -134,7 +134,7 @@ async def test_pods_of_one_kind_differ_by_the_rules_of_nominated_pods() -> None:
 
 async def test_victims_are_sought_beside_nominated_pods() -> None:
     """Where a nominated pod of higher priority keeps a pod out, the end of others does not help."""
-    async with board() as made:
+    async with preemption_scene() as made:
         for node in ("n1", "n2"):
             made.scene.node(node, ZONES[node])
             made.scene.show(cpu(f"on-{node}", node, 0 if node == "n1" else 1))
@@ -146,7 +146,7 @@ async def test_victims_are_sought_beside_nominated_pods() -> None:
 
 async def test_the_attach_slot_of_a_victim_is_held() -> None:
     """The slot that a victim leaves is the preemptor's: a lower pod with a volume waits; one without is placed."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         attachable(made, "a", "p", "low")
         made.scene.show(pod("a", "n1", 0, {}, volumes=[disk("a")]))
@@ -167,7 +167,7 @@ async def test_the_attach_slot_of_a_victim_is_held() -> None:
 
 async def test_outcomes_and_victims_are_counted() -> None:
     """Each victim counts once, and each nomination of our own pods by how it ended."""
-    async with board() as made:
+    async with preemption_scene() as made:
 
         def outcomes() -> dict[str, float]:
             [family] = made.scene.decider.metrics.preemption.nominations.collect()

@@ -14,8 +14,8 @@ from plimsoll.kube.reflector import Synced
 from plimsoll.kube.transport import ConflictError, RefusedError
 from plimsoll.quantity import GIB
 from tests.placer.core.worlds import task
-from tests.placer.kube.boards import TAINT, board, cpu, later, on_gpu, pod, waiting
 from tests.placer.kube.objects import MEMORY, Object
+from tests.placer.kube.preemption_scene import TAINT, cpu, later, on_gpu, pod, preemption_scene, waiting
 from tests.placer.scheduler.plugins.topology.rules import REQUIRED
 
 
@@ -23,7 +23,7 @@ from tests.placer.scheduler.plugins.topology.rules import REQUIRED
 async def test_a_pod_whose_label_keeps_a_gpu_is_a_victim_as_for_memory(name: str) -> None:
     """A pod of higher priority ends the pod whose label keeps it out, and its own labels are held meanwhile."""
     label = {f"plimsoll.dev/{name}": "x"}
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         made.scene.show(waiting("keeper", 0, {MEMORY: "2Gi"}, annotations=label))
@@ -42,7 +42,7 @@ async def test_a_pod_whose_label_keeps_a_gpu_is_a_victim_as_for_memory(name: str
 
 async def test_pods_of_one_kind_have_victims_of_their_own() -> None:
     """Each of several equal preemptors gets a node; none waits for another's victims, and no further pod ends."""
-    async with board() as made:
+    async with preemption_scene() as made:
         for index in range(4):
             made.scene.node(f"n{index}")
             made.scene.show(cpu(f"a{index}", f"n{index}", 0))
@@ -59,7 +59,7 @@ async def test_pods_of_one_kind_have_victims_of_their_own() -> None:
 
 async def test_no_further_pod_ends_once_the_preemptor_is_deleted() -> None:
     """A preemptor that is deleted while its victims are being deleted leaves the other victims alone."""
-    async with board() as made:
+    async with preemption_scene() as made:
 
         async def drop_preemptor(_: str) -> None:
             made.scene.delete("p")
@@ -80,7 +80,7 @@ async def test_a_pod_whose_deletion_is_refused_is_spared(
 ) -> None:
     """After a refused deletion the pod says so, the nomination ends, and other victims are found."""
     monkeypatch.setattr(executor, "REFUSED_PAUSE_S", 0.0)
-    async with board() as made:
+    async with preemption_scene() as made:
 
         async def refuse(name: str) -> None:
             if name == "a":
@@ -101,7 +101,7 @@ async def test_a_pod_whose_deletion_is_refused_is_spared(
 @pytest.mark.parametrize("kind", ["gone", "replaced"])
 async def test_a_victim_that_is_gone_is_no_failure(kind: str) -> None:
     """A victim that vanished, or another pod of its name (409), ends nothing and stops nothing."""
-    async with board() as made:
+    async with preemption_scene() as made:
 
         async def vanish(name: str) -> None:
             if name == "a" and kind == "gone":
@@ -125,7 +125,7 @@ async def test_a_thousand_hopeless_pods_delete_nothing_and_starve_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pods of high priority that no victims help share their refusal: nothing ends, and others are placed."""
-    async with board() as made:
+    async with preemption_scene() as made:
         for index in range(20):
             made.scene.node(f"n{index}")
             made.scene.show(cpu(f"a{index}", f"n{index}", 0, "4"))
@@ -150,7 +150,7 @@ async def test_a_thousand_hopeless_pods_delete_nothing_and_starve_nobody(
 
 async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
     """After its victim is gone, a preemptor waits for the node's report, and no second victim ends meanwhile."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24, 24, tasks=(task("a", "GPU-n1-0", 20 * GIB),))
         made.scene.show(on_gpu("a", "GPU-n1-0", 0, 20))
@@ -175,7 +175,7 @@ async def test_the_report_of_freed_gpu_memory_is_awaited() -> None:
 
 async def test_an_unschedulable_pod_preempts_once_a_change_makes_that_possible() -> None:
     """A pod that no victims helped is tried again when a full node's taint goes, and preempts there."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1", taints=[TAINT])
         made.scene.node("n2")
         made.scene.show(cpu("a", "n1", 0))
@@ -190,7 +190,7 @@ async def test_an_unschedulable_pod_preempts_once_a_change_makes_that_possible()
 
 async def test_a_pod_preempts_once_the_budgets_are_read() -> None:
     """Before the budgets were read no pod ends; the refusal says so, and is tried again once they were."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.parts.core.budgets.are_read = False
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
@@ -213,7 +213,7 @@ async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytes
         return await on_node(search, wanted, node)
 
     monkeypatch.setattr(VictimSearch, "on_node", counted)
-    async with board() as made:
+    async with preemption_scene() as made:
         for index in range(60):
             made.scene.node(f"n{index}")
             made.scene.show(cpu(f"a{index}", f"n{index}", 0))
@@ -226,7 +226,7 @@ async def test_many_preemptors_of_one_kind_try_each_node_once(monkeypatch: pytes
 
 async def test_a_victim_that_never_ends_is_awaited_for_a_time_only() -> None:
     """A finalizer keeps the victim. After ten minutes another pod ends instead, although its priority is higher."""
-    async with board() as made:
+    async with preemption_scene() as made:
         for name, priority in (("n1", 0), ("n2", 1)):
             made.scene.node(name)
             made.scene.show(cpu(f"on-{name}", name, priority))
@@ -246,7 +246,7 @@ async def test_a_victim_that_never_ends_is_awaited_for_a_time_only() -> None:
 
 async def test_of_equal_preemptors_the_first_needs_no_room_of_the_second() -> None:
     """A nominated pod is placed once its own victims are gone, while those of an equal, later one still end."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         for name in "ab":
             made.scene.show(cpu(name, "n1", 0, "4"))
@@ -263,7 +263,7 @@ async def test_of_equal_preemptors_the_first_needs_no_room_of_the_second() -> No
 
 async def test_a_pod_whose_bind_is_under_way_is_left_alone_and_preempted_later() -> None:
     """No pod ends during its bind. The preemptor is tried again by itself, and then finds the bound pod."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         low = cpu("a", "n1", 0)
         booking = Booking(PodUid("a"), NodeName("n1"), ())
@@ -280,7 +280,7 @@ async def test_a_pod_whose_bind_is_under_way_is_left_alone_and_preempted_later()
 
 async def test_what_was_found_for_others_does_not_bind_a_nominated_pod() -> None:
     """A node whose room is held keeps equal pods out. The pod for which it is held may have victims there."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         nominated = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
@@ -293,7 +293,7 @@ async def test_what_was_found_for_others_does_not_bind_a_nominated_pod() -> None
 
 async def test_victims_are_sought_again_once_their_rule_alone_keeps_a_pod_out() -> None:
     """Two pods of a zone keep a pod out. Once the one of higher priority is gone, the end of the other one helps."""
-    async with board() as made:
+    async with preemption_scene() as made:
         kept = {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "high"}}}]}
         rule: Object = {"affinity": {"podAntiAffinity": kept}}
         for name, priority in (("n1", 0), ("n2", 20)):

@@ -6,8 +6,8 @@ Rows with CPU, ports and pods alone give what kube-scheduler 1.36 gives; `test_s
 import pytest
 
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import ENDING, SPREAD, TAINT, attachable, budget, cpu, disk, pod
 from tests.placer.kube.objects import keeper
+from tests.placer.kube.preemption_scene import ENDING, SPREAD, TAINT, attachable, budget, cpu, disk, pod
 from tests.placer.scheduler.preemption.rows import (
     EARLY,
     LATE,
@@ -193,13 +193,13 @@ ROWS = {
         (pod("a", "n1", 1, volumes=[disk("a")]), pod("b", "n1", 0)),
         "n1",
         frozenset({"a"}),
-        before=lambda board: attachable(board, "p", "a"),
+        before=lambda made: attachable(made, "p", "a"),
     ),
     "an attach limit that attached volumes of nobody use up": Row(
         wants(limits={}, volumes=[disk("p")]),
         (pod("a", "n1", 1, volumes=[disk("a")]),),
         text=none(1, "1 node(s) exceed max volume count"),
-        before=lambda board: attachable(board, "p", "a", attached="a"),
+        before=lambda made: attachable(made, "p", "a", attached="a"),
     ),
     "a volume that one pod at a time may use": Row(
         wants(limits={}, volumes=[disk("p")]),
@@ -207,7 +207,7 @@ ROWS = {
         "n1",
         frozenset({"a"}),
         nodes=TWO,
-        before=lambda board: attachable(board, "p", mode="ReadWriteOncePod"),
+        before=lambda made: attachable(made, "p", mode="ReadWriteOncePod"),
     ),
     "a disk that a pod writes": Row(
         wants(limits={}, volumes=[ISCSI]),

@@ -11,8 +11,8 @@ from placer.scheduler.reporting.results import Results
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
-from tests.placer.kube.boards import TAINT, Board, board, budget, pod
 from tests.placer.kube.objects import MEMORY, SHARE, WHOLE, Object
+from tests.placer.kube.preemption_scene import TAINT, PreemptionScene, budget, pod, preemption_scene
 
 NODES = tuple(f"n{index}" for index in range(4))
 STEPS = 120
@@ -42,7 +42,7 @@ def draw_pod(rng: random.Random, number: int) -> Pod:
     return pod(f"p{number}", None, rng.choice((0, 0, 5, 5, 10, 20)), draw_limits(rng), version=number, **more)
 
 
-def change(made: Board, rng: random.Random, step: int) -> None:
+def change(made: PreemptionScene, rng: random.Random, step: int) -> None:
     """Change something in the cluster."""
     scene = made.scene
     ending = [name for name, one in scene.pods.items() if one.metadata.deletionTimestamp]
@@ -66,7 +66,7 @@ def change(made: Board, rng: random.Random, step: int) -> None:
             made.budgets(budget(f"b{step}", "x", 0))
 
 
-async def calm_down(made: Board) -> None:
+async def calm_down(made: PreemptionScene) -> None:
     """Mend all nodes, and let victims end until no further pod ends."""
     for node in NODES:
         made.scene.node(node)
@@ -90,7 +90,7 @@ async def test_no_pod_ends_in_vain_and_none_waits_that_could_preempt(
     if seed % 2:
         monkeypatch.setattr(victim_search, "SLICE_S", 0.0)  # changes come between any two steps
     rng = random.Random(seed)  # noqa: S311 - a test's draws
-    async with board() as made:
+    async with preemption_scene() as made:
         ended: list[tuple[int, int]] = []
 
         def note(_: Results, victim: Pod, preemptor: Pod, __: NodeName) -> None:

@@ -13,15 +13,15 @@ from placer.scheduler.preemption import victim_search
 from placer.scheduler.preemption.victim_search import RESTARTS, UNSETTLED, VictimSearch
 from placer.scheduler.preemption.victims import Victims
 from plimsoll.ids import NodeName
-from tests.placer.kube.boards import Board, board, budget, on_gpu, pod
 from tests.placer.kube.objects import MEMORY, Object
+from tests.placer.kube.preemption_scene import PreemptionScene, budget, on_gpu, pod, preemption_scene
 from tests.placer.scheduler.plugins.topology.rules import REQUIRED, by_app
 
 N1 = NodeName("n1")
 GIB = 2**30
 
 
-def fill(made: Board, pods: int, **more: Any) -> None:  # noqa: ANN401 - passed on
+def fill(made: PreemptionScene, pods: int, **more: Any) -> None:  # noqa: ANN401 - passed on
     """A node of two GPUs whose CPU is taken by this many pods."""
     made.scene.node("n1", {"zone": "a"}, cpu=str(pods), advertised={"pods": "500"})
     made.scene.report("n1", 24, 24)
@@ -42,7 +42,7 @@ def terms(count: int, app: str = "other") -> Object:
     return {"affinity": {"podAntiAffinity": {REQUIRED: documents}}}
 
 
-def preemptor(made: Board, rules: int) -> PodInfo:
+def preemptor(made: PreemptionScene, rules: int) -> PodInfo:
     """A pod with this many rules that needs the room of two pods of a full node."""
     limits = {"cpu": "2", MEMORY: str(GIB)}
     return made.want(pod("high", None, 10, limits, labels={"app": "high"}, **terms(rules)))
@@ -64,7 +64,7 @@ def calls(do: Callable[[], object]) -> int:
     return count
 
 
-def walk(made: Board, wanted: PodInfo) -> Victims | tuple[str, ...]:
+def walk(made: PreemptionScene, wanted: PodInfo) -> Victims | tuple[str, ...]:
     """All steps on the node, one after the other."""
     steps = made.preemption.search._steps(wanted, N1)
     while True:
@@ -80,7 +80,7 @@ async def test_the_work_grows_with_the_pods_and_not_with_their_square(*, of_othe
     """Four times as many pods on the node cost about four times as many calls, for a pod with ten rules too."""
     found = []
     for pods in (30, 120):
-        async with board() as made:
+        async with preemption_scene() as made:
             fill(made, pods, **(terms(10, "nobody") if of_others else {}))
             wanted = preemptor(made, 10)
             assert isinstance(walk(made, wanted), Victims)
@@ -92,7 +92,7 @@ async def test_the_work_grows_with_the_pods_and_not_with_their_square(*, of_othe
 async def test_other_tasks_run_during_the_search_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pod that is tried is a step of its own, after which others may run. The victims stay the same."""
     monkeypatch.setattr(victim_search, "SLICE_S", 0.0)
-    async with board() as made:
+    async with preemption_scene() as made:
         fill(made, 40)
         wanted = preemptor(made, 10)
         turns = 0
@@ -114,7 +114,7 @@ async def test_other_tasks_run_during_the_search_on_a_node(monkeypatch: pytest.M
 async def test_a_node_that_changes_meanwhile_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that ends during the search is no victim, and its room counts."""
     monkeypatch.setattr(victim_search, "SLICE_S", 0.0)
-    async with board() as made:
+    async with preemption_scene() as made:
         fill(made, 10)
         wanted = preemptor(made, 2)
         before = await made.preemption.search.on_node(wanted, N1)
@@ -139,7 +139,7 @@ async def test_a_search_that_is_overtaken_each_time_ends(
 ) -> None:
     """A node that keeps changing ends the search after some attempts; once it is calm, the pod gets its room."""
     monkeypatch.setattr(victim_search, "SLICE_S", 0.0)
-    async with board() as made:
+    async with preemption_scene() as made:
         fill(made, 10)
         wanted = preemptor(made, 2)
         turns = 0
@@ -170,7 +170,7 @@ async def test_a_search_that_is_overtaken_each_time_ends(
 
 async def test_a_node_that_changes_after_it_was_tried_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports come while other nodes are tried. The victims that are returned are those of this moment."""
-    async with board() as made:
+    async with preemption_scene() as made:
         fill(made, 10)
         for number in range(5):
             made.scene.node(f"m{number}")
@@ -193,7 +193,7 @@ async def test_a_node_that_changes_after_it_was_tried_is_tried_again(monkeypatch
 
 async def test_victims_are_confirmed_with_a_plan_of_the_pods_own() -> None:
     """Victims that were found for another pod of the kind are confirmed for this one, in one step."""
-    async with board() as made:
+    async with preemption_scene() as made:
         fill(made, 10)
         wanted = preemptor(made, 2)
         found = await made.preemption.search.search(wanted)

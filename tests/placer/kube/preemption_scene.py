@@ -82,7 +82,7 @@ Fault = Callable[[str], Awaitable[None]]
 
 
 @dataclass
-class Board:
+class PreemptionScene:
     """A front end without servers, and what it wrote.
 
     Attributes:
@@ -201,15 +201,15 @@ class Board:
 
 
 @asynccontextmanager
-async def board(
+async def preemption_scene(
     relocation: RelocationRules | None = None,
     rooms: RelocationMemory | None = None,
     *,
     places_unheld: bool = True,
-) -> AsyncIterator[Board]:
-    """A board whose preemptions are carried out meanwhile."""
+) -> AsyncIterator[PreemptionScene]:
+    """A scene whose preemptions are carried out meanwhile."""
     async with scene(relocation=relocation, rooms=rooms, places_unheld=places_unheld) as made:
-        playing = Board(made)
+        playing = PreemptionScene(made)
         async with running(playing.preemption.run(), "preempt"):
             yield playing
 
@@ -232,9 +232,9 @@ def disk(claim: str) -> dict[str, Any]:
     return {"name": claim, "persistentVolumeClaim": {"claimName": claim}}
 
 
-def attachable(board: Board, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
+def attachable(made: PreemptionScene, *names: str, attached: str = "", mode: str = "ReadWriteOnce") -> None:
     """Bound claims of these names, of a driver that attaches one volume to `n1`; one may be attached there."""
-    store = board.scene.profile.volumes.store
+    store = made.scene.profile.volumes.store
     limit = {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}
     store.put(msgspec.convert({"metadata": {"name": "n1"}, "spec": limit}, CsiNode))
     for name in names:
@@ -261,7 +261,7 @@ def waiting(name: str, priority: int, limits: dict[str, str] | None = None, **mo
     return pod(name, None, priority, CPU if limits is None else limits, **more)  # type: ignore[arg-type]
 
 
-async def later(made: Board) -> None:
+async def later(made: PreemptionScene) -> None:
     """Do all work, that of woken pods included."""
     await made.settle()
     made.scene.pass_backoff()
