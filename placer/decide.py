@@ -7,9 +7,12 @@ that have been silent for too long, are no candidates.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
+
+from prometheus_client import Histogram
 
 from placer.core.booking import Booking
 from placer.core.candidates import Candidates
@@ -21,15 +24,55 @@ from placer.core.node_scores import FULL_SCORE, PREFERENCES_SHARE, TotalScore
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import Policy
+from placer.core.policies.installed import Installed
+from placer.core.policy_context import Candidate, Request
 from placer.core.pool import Pool
 from placer.core.refusal import Refusal, together
-from placer.core.site import Candidate, Request
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.policy_times import PolicyTimes
 from plimsoll.events import NodeState, Report
 from plimsoll.ids import NodeName
+from plimsoll.part.log import get_logger
 from plimsoll.placer_api.explain import Expected
+
+SLOW_S: Final = 0.05
+"""The time of one decision from which the placer warns: the policy alone then holds it to 20 pods a second."""
+
+WARN_AGAIN_S: Final = 60.0
+
+
+class PolicyTimes:
+    """Measures decisions by policy, and warns of a slow policy of another package: everything else waits for it."""
+
+    def __init__(self, seconds: Histogram, clock_s: Callable[[], float] = time.perf_counter) -> None:
+        """Measure into a histogram.
+
+        Args:
+            seconds: with the label `policy`.
+            clock_s: a clock that never goes back, in seconds.
+        """
+        self._seconds = seconds
+        self._clock_s = clock_s
+        self._warned_s: dict[str, float] = {}
+
+    @contextmanager
+    def measured(self, policy: Policy) -> Iterator[None]:
+        """Measure a decision by this policy, and warn if it is another package's and slow, once a minute."""
+        began_s = self._clock_s()
+        yield
+        now_s = self._clock_s()
+        self._seconds.labels(policy.name).observe(now_s - began_s)
+        if not isinstance(policy, Installed) or now_s - began_s < SLOW_S:
+            return
+        if now_s - self._warned_s.get(policy.name, -WARN_AGAIN_S) >= WARN_AGAIN_S:
+            self._warned_s[policy.name] = now_s
+            get_logger().warning(
+                "a policy of another package held up the placer",
+                policy=policy.name,
+                took_ms=round(1000 * (now_s - began_s)),
+                remedy="make it faster, or uninstall it",
+            )
+
 
 MOST_PLANS: Final = 64
 """The number of nodes with a place that one decision compares: enough to choose well. Only a pod that wants several
@@ -180,7 +223,7 @@ class Decider:
 
         Among places whose scores differ by less than `PREFERENCES_SHARE`, the pod's wishes decide.
         """
-        self.ledger.mix.see(request.pod, request.demand, request.cpu_milli)
+        self.ledger.workload.see(request.pod, request.demand, request.cpu_milli)
         candidates = self.candidates.best_first(request, policy) if among is None else self._named(among)
         if side.wishes.promising is not None:
             candidates = self._led(candidates, request, side.wishes.promising)

@@ -11,10 +11,10 @@ from nats.aio.client import Client
 
 from placer.api.http import Api
 from placer.api.node_rows import NodeRows
-from placer.api.sources import explainers, pod_sources, previewing
+from placer.api.sources import explainers, pod_sources, previews
 from placer.api.state import StateReader
 from placer.cluster_link import ClusterLink
-from placer.core.standing import ABSENT
+from placer.core.schedulability import ABSENT
 from placer.decide import Decider
 from placer.intake.intake import Intake, IntakeOptions
 from placer.intake.limit_news import LimitView
@@ -87,17 +87,17 @@ async def assemble(
     if cluster is not None and local is None:
         decider.pool.absent = ABSENT
     parts = Parts(
-        settings,
-        client,
-        decider,
-        intake,
-        ListWriter(scores, decider, leads=leads),
-        LearnedWriter(store, decider.learned, decider.wall_s, leads),
-        publisher,
-        LimitView(client),
-        await _page(client, decider, intake, local, cluster),
-        local,
-        cluster,
+        settings=settings,
+        client=client,
+        decider=decider,
+        intake=intake,
+        list_writer=ListWriter(scores, decider, leads=leads),
+        learned_writer=LearnedWriter(store, decider.learned, decider.wall_s, leads),
+        publisher=publisher,
+        limits=LimitView(client),
+        page=await _page(client, decider, intake, local, cluster),
+        local=local,
+        cluster=cluster,
     )
     _pass_events_on(parts)
     _fill_metrics(parts)
@@ -117,7 +117,7 @@ def api_of(parts: Parts) -> Api:
         registry=parts.decider.metrics.registry,
         local=local,
         page=parts.page,
-        previewing=lambda: previewing(cluster),
+        previews=lambda: previews(cluster),
         leader=cluster.leader if cluster is not None else lambda: None,
     )
 

@@ -19,8 +19,8 @@ from plimsoll.placer_api.explain import (
     Finding,
     GrantRow,
     PodState,
+    QueuePosition,
     Running,
-    Standing,
     Waiting,
 )
 from plimsoll.quantity import format_bytes
@@ -130,7 +130,7 @@ def _waiting(waiting: Waiting) -> Iterator[RenderableType]:
         yield from _section("Would moving pods help?", [waiting.relocation])
 
 
-def _queue(queue: Standing) -> Iterator[str]:
+def _queue(queue: QueuePosition) -> Iterator[str]:
     since = f", created {queue.since}" if queue.since else ""
     tries = (
         "never tried"

@@ -25,10 +25,10 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import policy_named
+from placer.core.policy_context import Request
 from placer.core.reasons import UNHEALTHY
 from placer.core.refusal import Refusal
 from placer.core.registration import registration
-from placer.core.site import Request
 from plimsoll.broker.announcements import Announcement, Unenforced
 from plimsoll.broker.client import BrokerAwayError, BrokerClient, RefusedError
 from plimsoll.broker.environment import POD_VARIABLE, Enforcement, pod_variables, processes_of

@@ -20,7 +20,7 @@ import placer.metrics.reports
 import placer.pool.metrics
 import placer.webhook.metrics
 from placer.core.ledger import Ledger
-from placer.extender.metrics import ExtenderMetrics
+from placer.extender.http import ExtenderMetrics
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import NodeName

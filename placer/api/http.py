@@ -58,7 +58,7 @@ class Api:
         registry: the metrics at `/metrics`.
         local: the front end that takes pods from the UNIX socket, or None.
         page: the live page on the TCP port, or None.
-        previewing: gives the front end that answers which pods would move; None where no pods can.
+        previews: gives the front end that answers which pods would move; None where no pods can.
         leader: gives the URL of the placer that leads, while this one follows.
     """
 
@@ -69,7 +69,7 @@ class Api:
     registry: CollectorRegistry
     local: LocalFrontEnd | None = None
     page: LivePage | None = None
-    previewing: Callable[[], Previewer | None] = lambda: None
+    previews: Callable[[], Previewer | None] = lambda: None
     leader: Leader = lambda: None
 
 
@@ -259,7 +259,7 @@ class _Reads:
     async def relocation(self, _: web.Request, query: QueryParameters) -> web.Response:
         namespace, name = query.text("namespace"), query.text("pod")
         try:
-            previewer = self.api.previewing()
+            previewer = self.api.previews()
             if previewer is None:
                 return _json(Problem(message="this placer has no cluster, so it moves no pods"), status=404)
             if name is None:

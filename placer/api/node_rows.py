@@ -207,7 +207,7 @@ class NodeRows:
             )
         else:
             scores, rows = self._gpu_structs(state)
-            standing = self._decider.pool.standing(node)
+            schedulability = self._decider.pool.schedulability(node)
             row = NodeRow(
                 node=node,
                 score=scores.node,
@@ -219,9 +219,9 @@ class NodeRows:
                 silent=node in self._decider.reports.silent,
                 health=state.health,
                 unreported=unreported,
-                closed=standing.closed,
-                taints=standing.taints,
-                stale_cordons=standing.stale_cordons(state),
+                closed=schedulability.closed,
+                taints=schedulability.taints,
+                stale_cordons=schedulability.stale_cordons(state),
             )
         self.encoded += 1
         self._rows[node] = _Row(row.score, frozenset(gpu.model for gpu in row.gpus), _ENCODER.encode(row))
@@ -262,7 +262,7 @@ class NodeRows:
     def _gpu_structs(self, state: NodeState) -> tuple[NodeScores, tuple[GpuRow, ...]]:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         scores = node_scores(rooms.values())
-        standing = self._decider.pool.standing(state.node)
+        schedulability = self._decider.pool.schedulability(state.node)
 
         def row(gpu: Gpu) -> GpuRow:
             return GpuRow(
@@ -278,7 +278,7 @@ class NodeRows:
                 tasks=gpu.tasks,
                 labels=rooms[gpu.uuid].labels.words,
                 mig_parent=gpu.mig_parent,
-                cordoned=standing.has_cordoned(gpu.uuid, gpu.mig_parent),
+                cordoned=schedulability.has_cordoned(gpu.uuid, gpu.mig_parent),
             )
 
         return scores, tuple(row(gpu) for gpu in state.gpus)

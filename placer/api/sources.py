@@ -28,7 +28,7 @@ def explainers(local: LocalExplainer | None, cluster: ClusterLink | None) -> lis
     return found
 
 
-def previewing(cluster: ClusterLink | None) -> Previewer | None:
+def previews(cluster: ClusterLink | None) -> Previewer | None:
     """The front end that answers which pods would move; None without a cluster.
 
     Raises:
@@ -38,4 +38,4 @@ def previewing(cluster: ClusterLink | None) -> Previewer | None:
         return None
     if cluster.parts is None:
         raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
-    return cluster.parts.doors.previewing
+    return cluster.parts.doors.previews

@@ -11,16 +11,16 @@ from functools import reduce
 from placer.core.booking import Booking, Grant, grant_of
 from placer.core.ledger import Ledger
 from placer.core.policies.policy import Policy, PolicyError
+from placer.core.policy_context import AssignedGpu, Context, Request, Rooms
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.core.room import Room, misfit, room_on
-from placer.core.site import Choice, Request, Rooms, Site
 from placer.core.view import GpuView
 from plimsoll.demand import ContainerDemand, PodDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 
 
-def assigned(site: Site, policy: Policy) -> list[Choice] | Refusal:
+def assigned(context: Context, policy: Policy) -> list[AssignedGpu] | Refusal:
     """The GPUs of each container of a pod: the hardest to place chooses first, init containers that end come last.
 
     The first try follows the policy's order of GPUs. That is greedy and may leave a container without a GPU although
@@ -29,16 +29,16 @@ def assigned(site: Site, policy: Policy) -> list[Choice] | Refusal:
     Raises:
         PolicyError: the policy gave GPUs that it may not give.
     """
-    assignment = _Assignment(site, policy)
-    tried: list[Choice] | Refusal = Refusal()
-    for way in _ways(site.request.demand, policy):
+    assignment = _Assignment(context, policy)
+    tried: list[AssignedGpu] | Refusal = Refusal()
+    for way in _ways(context.request.demand, policy):
         tried = assignment.run(way)
         if not isinstance(tried, Refusal):
             break
     return tried
 
 
-_Arrange = Callable[[Site, ContainerDemand, Sequence[Room]], Sequence[Room]]
+_Arrange = Callable[[Context, ContainerDemand, Sequence[Room]], Sequence[Room]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _ways(demand: PodDemand, policy: Policy) -> Iterator[_Way]:
         yield _Way(tuple(sorted(demand.containers, key=hardest_first)), _tightest)
 
 
-def _tightest(_: Site, __: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+def _tightest(_: Context, __: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
     return sorted(fitting, key=lambda room: room.free_ratio)
 
 
@@ -76,15 +76,15 @@ def _tightest(_: Site, __: ContainerDemand, fitting: Sequence[Room]) -> Sequence
 class _Assignment:
     """Places the containers of one pod on the GPUs of one node, greedily."""
 
-    site: Site
+    context: Context
     policy: Policy
 
-    def run(self, way: _Way) -> list[Choice] | Refusal:
+    def run(self, way: _Way) -> list[AssignedGpu] | Refusal:
         if len(way.order) == 1:  # as of most pods; no other container needs the room that is left
-            return self._place(way.order[0], self.site.rooms.values(), (), way.arrange)
-        chosen: list[Choice] = []
+            return self._place(way.order[0], self.context.rooms.values(), (), way.arrange)
+        chosen: list[AssignedGpu] = []
         # The rooms at each time at which a container ends, or all run.
-        times = {one.lifespan.last: dict(self.site.rooms) for one in way.order}
+        times = {one.lifespan.last: dict(self.context.rooms) for one in way.order}
         for demand in way.order:
             lifespan = demand.lifespan
             during = {time: left for time, left in times.items() if lifespan.runs_at(time)}
@@ -92,22 +92,26 @@ class _Assignment:
             if isinstance(more, Refusal):
                 return more
             chosen += more
-            for choice in more:
+            for one in more:
                 for time, left in during.items():
-                    left[choice.grant.gpu] = self._room_after(left[choice.grant.gpu], choice, chosen, time)
+                    left[one.grant.gpu] = self._room_after(left[one.grant.gpu], one, chosen, time)
         return chosen
 
     def _place(
-        self, demand: ContainerDemand, rooms: Collection[Room], chosen: Collection[Choice], arrange: _Arrange
-    ) -> list[Choice] | Refusal:
-        best_effort_bytes = self.site.ledger.best_effort_bytes(self.site.request.owner)
-        site = replace(self.site, chosen=tuple(chosen)) if chosen else self.site
+        self,
+        demand: ContainerDemand,
+        rooms: Collection[Room],
+        chosen: Collection[AssignedGpu],
+        arrange: _Arrange,
+    ) -> list[AssignedGpu] | Refusal:
+        best_effort_bytes = self.context.ledger.best_effort_bytes(self.context.request.owner)
+        context = replace(self.context, chosen=tuple(chosen)) if chosen else self.context
         fitting: list[Room] = []
         short: list[Room] = []
         whys: set[str] = set()
         for room in rooms:
-            reason = misfit(room, demand, best_effort_bytes, site.request.demand.locality)
-            why = reason.value if reason is not None else self.policy.objection(site, room, demand)
+            reason = misfit(room, demand, best_effort_bytes, context.request.demand.locality)
+            why = reason.value if reason is not None else self.policy.objection(context, room, demand)
             if why is None:
                 fitting.append(room)
             else:
@@ -115,17 +119,17 @@ class _Assignment:
                 if reason is Reason.GPU_MEMORY:
                     short.append(room)
         if len(fitting) >= demand.gpus:
-            arranged = arrange(site, demand, fitting)
+            arranged = arrange(context, demand, fitting)
             self._check_arranged(arranged, demand, fitting)
             found = _own_first(arranged, _own_gpus(demand, chosen))
-            return [_choice(demand, room) for room in found[: demand.gpus]]
+            return [_assigned_gpu(demand, room) for room in found[: demand.gpus]]
         if fitting or not whys:
             whys = {Reason.GPU_COUNT.value}
         open_bytes = (
-            room.open_to(demand) for room in short if self.policy.objection(site, room, demand) is None
+            room.open_to(demand) for room in short if self.policy.objection(context, room, demand) is None
         )
         free_bytes = max(open_bytes, default=None)
-        return Refusal({self.site.node.node: tuple(sorted(whys))}, free_bytes)
+        return Refusal({self.context.node.node: tuple(sorted(whys))}, free_bytes)
 
     def _check_arranged(
         self, arranged: Sequence[Room], demand: ContainerDemand, fitting: Iterable[Room]
@@ -144,16 +148,16 @@ class _Assignment:
         if not known.issubset(map(id, fitting)):
             raise PolicyError(self.policy.name, "arrange gave a GPU that does not fit")
 
-    def _room_after(self, before: Room, choice: Choice, chosen: Iterable[Choice], time: int) -> Room:
+    def _room_after(self, before: Room, one: AssignedGpu, chosen: Iterable[AssignedGpu], time: int) -> Room:
         """The room at a time after a choice; `chosen` are all choices so far, this one among them."""
-        grant, ledger, request = choice.grant, self.site.ledger, self.site.request
+        grant, ledger, request = one.grant, self.context.ledger, self.context.request
         if request.pod in before.gpu.measured_bytes:
             there = (one.grant for one in chosen if one.grant.gpu == grant.gpu)
             pending = _pending(
-                request, self.site.node.node, *(one for one in there if one.lifespan.runs_at(time))
+                request, self.context.node.node, *(one for one in there if one.lifespan.runs_at(time))
             )
-            return room_on(self.site.node.node, before.gpu, ledger, pending)
-        booking = _pending(request, self.site.node.node, grant)
+            return room_on(self.context.node.node, before.gpu, ledger, pending)
+        booking = _pending(request, self.context.node.node, grant)
         return before.after(grant, ledger.expected_bytes(booking, grant.gpu))
 
 
@@ -175,9 +179,9 @@ def _pending(request: Request, node: NodeName, *grants: Grant) -> Booking:
     return Booking(request.pod, node, grants, request.owner)
 
 
-def _choice(demand: ContainerDemand, room: Room) -> Choice:
+def _assigned_gpu(demand: ContainerDemand, room: Room) -> AssignedGpu:
     here = demand.on(room.gpu.usable_bytes)
-    return Choice(here, grant_of(here, room.gpu.uuid, room.open_to(here)), room)
+    return AssignedGpu(here, grant_of(here, room.gpu.uuid, room.open_to(here)), room)
 
 
 def _narrowest(during: Iterable[Mapping[GpuUuid, Room]]) -> Collection[Room]:
@@ -192,8 +196,8 @@ def _own_first(arranged: Sequence[Room], own: Collection[GpuUuid]) -> Sequence[R
     return sorted(arranged, key=lambda room: room.gpu.uuid not in own) if own else arranged
 
 
-def _own_gpus(demand: ContainerDemand, chosen: Iterable[Choice]) -> Collection[GpuUuid]:
+def _own_gpus(demand: ContainerDemand, chosen: Iterable[AssignedGpu]) -> Collection[GpuUuid]:
     """The GPUs that a container takes first: an init container that ends, those of the containers that run on."""
     if not demand.lifespan.ends:
         return ()
-    return {choice.grant.gpu for choice in chosen if not choice.demand.lifespan.ends}
+    return {one.grant.gpu for one in chosen if not one.demand.lifespan.ends}

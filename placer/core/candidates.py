@@ -14,10 +14,10 @@ from placer.core.changes import Changes
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
 from placer.core.policies.policy import Policy
+from placer.core.policy_context import NO_ROOMS, Candidate, Request, Rooms
 from placer.core.pool import Pool
 from placer.core.ranking import ReadCount
 from placer.core.room import Room, closed_room, room_on
-from placer.core.site import NO_ROOMS, Candidate, Request, Rooms
 from placer.core.view import NodeView, node_view
 from plimsoll.events import NodeState
 from plimsoll.ids import GpuUuid, NodeName
@@ -146,7 +146,9 @@ class Candidates:
         nothing is free there.
         """
         known = self.find(state.node)
-        is_shut = bool(self._pool.standing(state.node).closed) or (known is not None and known.node.is_silent)
+        is_shut = bool(self._pool.schedulability(state.node).closed) or (
+            known is not None and known.node.is_silent
+        )
         if known is None or known.node.order != state.order:
             known = Candidate(self._pool.split(node_view(state)), NO_ROOMS, inf)
         view, rooms = known.node, known.rooms

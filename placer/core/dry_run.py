@@ -12,9 +12,9 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import Policy
+from placer.core.policy_context import Request
 from placer.core.refusal import Refusal
 from placer.core.room import Room, room_on
-from placer.core.site import Request
 from placer.core.view import GpuView, NodeView
 from plimsoll.ids import GpuUuid, PodUid
 

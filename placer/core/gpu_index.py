@@ -11,9 +11,9 @@ from heapq import merge
 from typing import Final
 
 from placer.core.index import Surroundings
+from placer.core.policy_context import Request, Rooms
 from placer.core.ranking import Rankings
 from placer.core.room import SHARERS_PER_GPU, Room
-from placer.core.site import Request, Rooms
 from plimsoll.demand import ContainerDemand, hardest_first
 from plimsoll.ids import GpuUuid, NodeName
 from plimsoll.percent import most_pct

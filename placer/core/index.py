@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from placer.core.ledger import Ledger
+from placer.core.policy_context import Candidate, Request, Rooms
 from placer.core.ranking import ReadCount
-from placer.core.site import Candidate, Request, Rooms
 from plimsoll.ids import GpuUuid, NodeName
 
 

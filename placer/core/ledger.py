@@ -13,15 +13,50 @@ from typing import Final, NamedTuple
 from placer.core.booking import Booking, Grant, learns, shares_a_whole_gpu
 from placer.core.holders import GpuKey, Holders
 from placer.core.locality import GpuLabels, gpu_labels
-from placer.core.mix import Mix
 from placer.core.owner_models import OwnerModels
-from placer.core.spare_cpu import SpareCpu
+from placer.core.target_workload import TargetWorkload
 from plimsoll.demand import PodDemand
 from plimsoll.ids import GpuUuid, NodeName, PodUid
 from plimsoll.lifespan import beside, peak
 from plimsoll.locality import Locality
 from plimsoll.part.errors import PlimsollError
 from plimsoll.quantity import GIB
+
+
+class SpareCpu:
+    """The CPU that the pods of each node leave, as front ends note it. Not thread-safe: one event loop owns it.
+
+    Policies weigh it, since a GPU without CPU beside it is of no use.
+    """
+
+    def __init__(self) -> None:
+        self._milli: dict[NodeName, int] = {}
+        self._listeners: list[Callable[[NodeName], None]] = []
+
+    def on_change(self, listener: Callable[[NodeName], None]) -> None:
+        """Call `listener` with each node whose spare CPU changed; it must not block or raise."""
+        self._listeners.append(listener)
+
+    def note(self, node: NodeName, milli: int | None) -> None:
+        """Note the spare CPU of a node, in thousandths; None: not known any more."""
+        if self._milli.get(node) == milli:
+            return
+        if milli is None:
+            self._milli.pop(node, None)
+        else:
+            self._milli[node] = milli
+        for listener in self._listeners:
+            listener(node)
+
+    def on(self, node: NodeName) -> int | None:
+        """The spare CPU of a node, in thousandths; None: not known, so it counts as enough for every pod."""
+        return self._milli.get(node)
+
+    def suffices_for(self, milli: int) -> Callable[[NodeName], bool]:
+        """Says whether a node has this much CPU to spare. A node whose CPU is not known counts as having it."""
+        spare = self._milli
+        return lambda node: spare.get(node, milli) >= milli
+
 
 ASSUMED_BYTES: Final = GIB
 """The expected bytes of a best-effort pod whose owner has no learned peak: roughly a context and a small model.
@@ -62,14 +97,14 @@ class Ledger:
     Attributes:
         spare_cpu: the CPU of each node that its pods leave.
         owner_models: the models of the GPUs that each owner's pods have.
-        mix: the typical pods.
+        workload: the typical pods.
     """
 
-    def __init__(self, mix: Mix | None = None) -> None:
-        """Begin without bookings. The mix of typical pods is learned where none is given."""
+    def __init__(self, workload: TargetWorkload | None = None) -> None:
+        """Begin without bookings. The target workload is learned where none is given."""
         self.spare_cpu = SpareCpu()
         self.owner_models = OwnerModels()
-        self.mix = mix or Mix()
+        self.workload = workload or TargetWorkload()
         self._bookings: dict[PodUid, Booking] = {}
         self._by_gpu: defaultdict[GpuKey, dict[PodUid, Booking]] = defaultdict(dict)
         self._by_node: defaultdict[NodeName, dict[GpuUuid, None]] = defaultdict(dict)  # GPUs with bookings
@@ -237,11 +272,11 @@ class Ledger:
         return tuple(self._by_node.get(node, ()))
 
     def part(self, node: NodeName, gpus: Iterable[GpuUuid]) -> "Ledger":
-        """A copy of the bookings on some GPUs of a node, for a supposition. It reads this ledger's learned peaks."""
+        """A copy of the bookings on some GPUs of a node, for a dry run. It reads this ledger's learned peaks."""
         part = Ledger()
         part._learned_bytes = self._learned_bytes
         part._whole = self
-        part.spare_cpu, part.owner_models, part.mix = self.spare_cpu, self.owner_models, self.mix
+        part.spare_cpu, part.owner_models, part.workload = self.spare_cpu, self.owner_models, self.workload
         for gpu in gpus:
             for booking in self.on_gpu(node, gpu):
                 part.restore(booking)

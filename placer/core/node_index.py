@@ -1,8 +1,8 @@
-"""An index for policies whose score depends on pod and node: the bounds of all nodes, kept for each kind of pod.
+"""An index for policies whose score depends on pod and node: the bounds of all nodes, kept for each pod type.
 
-What always holds: a search computes the bounds of the nodes that changed since the last search for a pod of its kind,
-and of no others. Between two pods of one kind these are few; for a new kind they are all nodes at once, so a table
-computes them together.
+What always holds: a search computes the bounds of the nodes that changed since the last search for a pod of its
+type, and of no others. Between two pods of one type these are few; for a new type they are all nodes at once, so a
+table computes them together.
 """
 
 from collections import OrderedDict
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.core.index import Surroundings
-from placer.core.site import Request, Rooms
+from placer.core.policy_context import Request, Rooms
 from plimsoll.ids import GpuUuid, NodeName
 
-KINDS: Final = 512
-"""The kinds of pods whose bounds are kept, the last used: 4 MB with 1000 nodes. A trace has 150 to 460."""
+POD_TYPES: Final = 512
+"""The pod types whose bounds are kept, the last used: 4 MB with 1000 nodes. A trace has 150 to 460."""
 
 NO_PLACE: Final = -inf
 """The bound of a node on which no plan succeeds."""
@@ -35,7 +35,7 @@ class Table(Protocol):
     def put(self, slot: int, node: NodeName, rooms: Rooms) -> None:
         """Read a node again: its rooms or its spare CPU changed. A slot may pass to another node."""
 
-    def kind(self, request: Request) -> Hashable:
+    def pod_type(self, request: Request) -> Hashable:
         """Equal for pods that have equal bounds everywhere, until the nodes change."""
 
     def version(self) -> Hashable:
@@ -49,7 +49,7 @@ class Table(Protocol):
 
 
 class _Known:
-    """The bounds for a kind, by slot, and the serial number of the last change that is in them."""
+    """The bounds for a pod type, by slot, and the serial number of the last change that is in them."""
 
     __slots__ = ("bounds", "serial")
 
@@ -109,10 +109,10 @@ class NodeIndex:
         if version != self._version:
             self._version = version
             self._known.clear()
-        kind = self._table.kind(request)
-        known = self._known.pop(kind, None) or _Known(len(self._changed))
-        self._known[kind] = known
-        if len(self._known) > KINDS:
+        pod_type = self._table.pod_type(request)
+        known = self._known.pop(pod_type, None) or _Known(len(self._changed))
+        self._known[pod_type] = known
+        if len(self._known) > POD_TYPES:
             self._known.popitem(last=False)
         if len(known.bounds) < len(self._changed):
             known.bounds = _longer(known.bounds, len(self._changed), NO_PLACE)

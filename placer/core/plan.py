@@ -1,13 +1,14 @@
 """The plan of a pod: its node, the GPUs of its containers, and the judgement of a policy on that place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from placer.core.booking import Booking, Grant
 from placer.core.policies.policy import Policy
-from placer.core.site import Choice, Site
-from placer.core.topology.near_cpus import near_cpus
+from placer.core.policy_context import AssignedGpu, Context
+from placer.core.view import NodeView
+from plimsoll.demand import PodDemand
 from plimsoll.ids import ContainerName, GpuUuid
 
 WISHES: Final = "wishes"
@@ -57,24 +58,24 @@ def chosen_gpus(grants: Iterable[Grant]) -> dict[ContainerName, tuple[GpuUuid, .
     return given
 
 
-def judged(site: Site, chosen: Sequence[Choice], policy: Policy) -> Plan:
+def judged(context: Context, chosen: Sequence[AssignedGpu], policy: Policy) -> Plan:
     """The plan of a pod whose containers all have their GPUs, with the policy's score of the place.
 
     Args:
-        site: the pod and its node.
+        context: the pod and its node.
         chosen: a GPU for each container; empty for a pod without one.
         policy: the policy that arranged the GPUs.
     """
-    request = site.request
+    request = context.request
     position = {demand.container: index for index, demand in enumerate(request.demand.containers)}
-    chosen = sorted(chosen, key=lambda choice: position[choice.demand.container])
-    judgement = policy.judge(site, chosen)
-    grants = tuple(choice.grant for choice in chosen)
-    near = near_cpus(request.demand, site.node, chosen_gpus(grants))
+    chosen = sorted(chosen, key=lambda one: position[one.demand.container])
+    judgement = policy.judge(context, chosen)
+    grants = tuple(one.grant for one in chosen)
+    near = near_cpus(request.demand, context.node, chosen_gpus(grants))
     return Plan(
         booking=Booking(
             pod=request.pod,
-            node=site.node.node,
+            node=context.node.node,
             grants=grants,
             owner=request.owner,
             gpu_name=request.demand.gpu_name,
@@ -86,3 +87,31 @@ def judged(site: Site, chosen: Sequence[Choice], policy: Policy) -> Plan:
         cpus=near.cpus,
         note="; ".join(filter(None, (judgement.note, near.note))),
     )
+
+
+class NearCpus(NamedTuple):
+    """CPUs by container as Linux lists them, and for people why some are missing; both empty if none are wanted."""
+
+    cpus: Mapping[ContainerName, str]
+    note: str
+
+
+def near_cpus(
+    demand: PodDemand, node: NodeView, gpus: Mapping[ContainerName, Collection[GpuUuid]]
+) -> NearCpus:
+    """The CPUs near the GPUs of each container, where the pod wants to be bound to them.
+
+    Source: S. Song et al., "Gaia Scheduler: A Kubernetes-based Scheduler Framework", ISPA 2018, §III.A: a GPU is
+    bound to the n nearest CPU cores. Deviation: n is not chosen. The driver names the CPUs of the GPU's own socket or
+    part of it, and a container gets all of them, because its CPU request and limit say how much it may use.
+    """
+    if not demand.cpu_affinity:
+        return NearCpus({}, "")
+    found = {
+        name: cpus
+        for name, given in gpus.items()
+        if node.hardware is not None and (cpus := node.hardware.cpus_near(given))
+    }
+    missing = sorted(gpus.keys() - found.keys())
+    note = f"not bound to CPUs, as node {node.node} names none near the GPUs: {', '.join(missing)}"
+    return NearCpus(found, note if missing else "")

@@ -9,10 +9,10 @@ from placer.core.assignment import assigned, rooms_on
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan, judged
 from placer.core.policies.policy import Policy, PolicyError
+from placer.core.policy_context import NO_ROOMS, Context, Request, Rooms
 from placer.core.reasons import Reason, unhealthy
 from placer.core.refusal import Refusal, on_no_gpu
 from placer.core.room import SHARERS_PER_GPU
-from placer.core.site import NO_ROOMS, Request, Rooms, Site
 from placer.core.view import GpuView, NodeView
 from plimsoll.contract import AFFINITY
 from plimsoll.demand import PodDemand
@@ -144,16 +144,16 @@ def _plan_among(
         rooms: the rooms of the node's GPUs that are known, as `room_on` gives them without a pending booking.
     """
     if not request.demand.containers:
-        return judged(Site(request, node, rooms, ledger), [], policy)
+        return judged(Context(request, node, rooms, ledger), [], policy)
     usable, reason = _usable_gpus(node, request.demand)
     if reason is not None:
         return Refusal({node.node: (reason.value,)})
     # Otherwise hundreds of containers would be placed before one is refused.
     if _most_sharers(request.demand) > SHARERS_PER_GPU * len(usable):
         return Refusal({node.node: (Reason.GPU_SHARERS.value,)})
-    site = Site(request, node, rooms_on(request, node.node, usable, ledger, rooms), ledger)
-    chosen = assigned(site, policy)
-    return chosen if isinstance(chosen, Refusal) else judged(site, chosen, policy)
+    context = Context(request, node, rooms_on(request, node.node, usable, ledger, rooms), ledger)
+    chosen = assigned(context, policy)
+    return chosen if isinstance(chosen, Refusal) else judged(context, chosen, policy)
 
 
 def _most_sharers(demand: PodDemand) -> int:

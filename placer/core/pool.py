@@ -9,7 +9,7 @@ Pure.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from placer.core.standing import OPEN, Standing
+from placer.core.schedulability import OPEN, Schedulability
 from placer.core.view import Fault, NodeView
 from plimsoll.ids import GpuUuid, NodeName
 
@@ -36,19 +36,19 @@ class Pool:
 
     Attributes:
         is_on: GPUs outside of the pool are not used. Set it before the first node is seen.
-        absent: the standing of nodes without an object; that of open nodes where nodes have no objects.
+        absent: the schedulability of nodes without an object; that of open nodes where nodes have no objects.
     """
 
     def __init__(self) -> None:
         self.is_on = False
         self.absent = OPEN
-        self._standings: dict[NodeName, Standing] = {}
+        self._schedulability: dict[NodeName, Schedulability] = {}
         self._parts: dict[NodeName, PoolPart] = {}
         self._seen: dict[NodeName, tuple[NodeView, NodeView]] = {}  # as reported, as seen
         self._listeners: list[Callable[[NodeName], None]] = []
 
     def on_change(self, listener: Callable[[NodeName], None]) -> None:
-        """Call `listener` with each node whose part or standing changed; it must not block, raise, or change them."""
+        """Call `listener` with each node that changed here; it must not block, raise, or change nodes."""
         self._listeners.append(listener)
 
     def part(self, node: NodeName) -> PoolPart:
@@ -63,18 +63,18 @@ class Pool:
         self._changed(node)
         return True
 
-    def standing(self, node: NodeName) -> Standing:
-        """A node's standing for new pods."""
-        return self._standings.get(node, self.absent)
+    def schedulability(self, node: NodeName) -> Schedulability:
+        """Whether and why new pods are kept off a node."""
+        return self._schedulability.get(node, self.absent)
 
-    def put_standing(self, node: NodeName, standing: Standing | None) -> None:
-        """Take the standing of a node; None for a node whose object is gone."""
-        before = self.standing(node)
-        if standing is None:
-            self._standings.pop(node, None)
+    def put_schedulability(self, node: NodeName, schedulability: Schedulability | None) -> None:
+        """Take the schedulability of a node; None for a node whose object is gone."""
+        before = self.schedulability(node)
+        if schedulability is None:
+            self._schedulability.pop(node, None)
         else:
-            self._standings[node] = standing
-        if self.standing(node) != before:
+            self._schedulability[node] = schedulability
+        if self.schedulability(node) != before:
             self._changed(node)
 
     def _changed(self, node: NodeName) -> None:
@@ -88,8 +88,8 @@ class Pool:
         self._parts.pop(node, None)
 
     def seen(self, reported: NodeView | None) -> NodeView | None:
-        """A node as decisions see it: the same object until its report, part of the pool, or standing changes."""
-        if reported is None or not (self.is_on or self.standing(reported.node).cordoned):
+        """A node as decisions see it: the same object until its report, part, or schedulability changes."""
+        if reported is None or not (self.is_on or self.schedulability(reported.node).cordoned):
             return reported
         known = self._seen.get(reported.node)
         if known is None or known[0] is not reported:
@@ -98,7 +98,7 @@ class Pool:
 
     def split(self, reported: NodeView) -> NodeView:
         """A report as decisions would see it now."""
-        view = _without_cordoned(reported, self.standing(reported.node))
+        view = _without_cordoned(reported, self.schedulability(reported.node))
         part = self.part(view.node)
         inside = part.gpus
         if not self.is_on or inside is None:
@@ -112,8 +112,8 @@ class Pool:
         )
 
 
-def _without_cordoned(view: NodeView, standing: Standing) -> NodeView:
-    shut = [gpu for gpu in view.gpus if standing.has_cordoned(gpu.uuid, gpu.mig_parent)]
+def _without_cordoned(view: NodeView, schedulability: Schedulability) -> NodeView:
+    shut = [gpu for gpu in view.gpus if schedulability.has_cordoned(gpu.uuid, gpu.mig_parent)]
     if not shut:
         return view
     return replace(

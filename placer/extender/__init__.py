@@ -6,6 +6,6 @@ ledger, so no GPU is given to a pod of each. Nothing is held between filter and 
 A bind writes node and GPUs in one Binding, or nothing.
 
 `extender` has the protocol's verbs: `demand` reads a pod, `fits` has the nodes' answers, and `binds` carries out
-binds. `wire` has the protocol's types; `http`, `tls` and `serving` open the port. `pods` are the pods of other
-schedulers that wait, which a placer without the port keeps too.
+binds and keeps the pods that may be bound. `wire` has the protocol's types; `http` serves them, and `tls` protects
+the port.
 """

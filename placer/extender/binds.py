@@ -6,7 +6,7 @@ pod has one bind under way, however often kube-scheduler asks for it. A bind who
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -17,21 +17,52 @@ from placer.core.plan import Plan
 from placer.core.refusal import Refusal
 from placer.decide import Decider, NodeSide
 from placer.extender.demand import extender_demand
-from placer.extender.errors import NotBoundError, UnavailableError, UndecidedError
-from placer.extender.pods import OutsidePods
-from placer.extender.wire import BindingArgs
+from placer.extender.wire import BindingArgs, NotBoundError, UnavailableError, UndecidedError
 from placer.publisher import placement
 from placer.scheduler.binding.binding import Binder, BindResult, Ending, PodBinding
 from placer.scheduler.cache.cache import Cache
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
 from placer.scheduler.pods.nominator import bookings_of
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.profile import PodReader, shortages
-from plimsoll.contract import DECISION, asks_gpu
+from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
 from plimsoll.events import Placement
 from plimsoll.ids import NodeName, PodUid
-from plimsoll.kube.models import Pod, decode_pod
+from plimsoll.kube.models import TERMINAL_PHASES, Pod, decode_pod
 from plimsoll.kube.transport import ApiError, NotFoundError, Transport
 from plimsoll.part.log import get_logger
+
+
+@dataclass(slots=True)
+class OutsidePods:
+    """The pods of other schedulers that ask for GPUs and wait for a node, each as the watch showed it last.
+
+    The extender binds such pods without reading them first. A new leader must know them too: a bind of the earlier
+    leader may still arrive for them (`placer.scheduler.binding.scope`). So a placer that serves no extender keeps
+    them too.
+    """
+
+    _pods: dict[PodUid, Pod] = field(default_factory=dict)
+
+    def put(self, pod: Pod) -> None:
+        """Learn of a pod that is new or changed."""
+        uid = PodUid(pod.metadata.uid)
+        ended = pod.spec.nodeName or pod.status.phase in TERMINAL_PHASES
+        if not ended and pod.spec.schedulerName != SCHEDULER_NAME and asks_gpu(pod):
+            self._pods[uid] = pod
+        else:
+            self._pods.pop(uid, None)
+
+    def remove(self, pod: Pod) -> None:
+        """Forget a pod that is gone. An unknown pod is no error."""
+        self._pods.pop(PodUid(pod.metadata.uid), None)
+
+    def get(self, uid: PodUid) -> Pod | None:
+        """The pod, or None if it does not wait, asks for no GPU, or was not shown yet."""
+        return self._pods.get(uid)
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(self._pods.values())
+
 
 ANSWER_S: Final = 4.0
 """The time after which a bind without a result is answered. kube-scheduler's `httpTimeout` is 5 s by default, and an
@@ -53,7 +84,7 @@ class Binds:
         decider: the reports and the ledger, which the placer's own scheduler shares.
         transport: reads pods that the watch has not shown.
         binder: writes.
-        nominating: holds room for nominated pods.
+        nominated: holds room for nominated pods.
         reader: reads pods.
         on_placed: called with each placement.
         permits: one for each write that may be under way together with others.
@@ -63,7 +94,7 @@ class Binds:
     decider: Decider
     transport: Transport
     binder: Binder
-    nominating: Nominating
+    nominated: NominatedPods
     reader: PodReader
     on_placed: Callable[[Placement], None]
     permits: asyncio.Semaphore
@@ -73,7 +104,7 @@ class Binds:
     @property
     def cache(self) -> Cache:
         """The nodes and their pods, which the placer's own scheduler shares."""
-        return self.nominating.scheduling.cache
+        return self.nominated.scheduling.cache
 
     async def run(self) -> NoReturn:
         """Let binds go on until cancelled. Binds under way are abandoned then; the next start reads their results."""
@@ -177,7 +208,7 @@ class Binds:
             why = ", ".join(decided.reasons[node])
             raise NotBoundError(f"pod {name} no longer fits on {node}: {why}")
         self.cache.assume(decided.booking, asked.needs, pod)
-        self.nominating.placed(PodUid(pod.metadata.uid), node)
+        self.nominated.placed(PodUid(pod.metadata.uid), node)
         return decided
 
     async def _carry_out(self, pod: Pod, plan: Plan) -> Ending:
@@ -199,7 +230,7 @@ class Binds:
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cache.forget(uid)
             if (known := self.pods.get(uid)) is not None:
-                self.nominating.not_bound(known)
+                self.nominated.not_bound(known)
         return ending
 
     async def _write(self, binding: PodBinding) -> Ending:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.profile import PodReader
 from plimsoll.contract import POLICY, SCHEDULER_NAME, refuse_answers, refuse_long_annotations

@@ -15,9 +15,8 @@ from placer.core.plan import Plan
 from placer.decide import Decider
 from placer.extender.binds import Binds
 from placer.extender.demand import ExtenderDemand, extender_demand
-from placer.extender.errors import UnavailableError
 from placer.extender.fits import Answer, Fits
-from placer.extender.wire import BindingArgs
+from placer.extender.wire import BindingArgs, UnavailableError
 from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from placer.scheduler.pods.nominator import bookings_of
 from placer.scheduler.profile import PodReader
@@ -150,10 +149,10 @@ class Extender:
         if found is None or self._shut(node) is not None:
             return False
         held = bookings_of(self.binds.cache.nominator.against(asked.pod, node))
-        supposed = GpuDryRun(found.node, self.decider.ledger, held)
+        dry_run = GpuDryRun(found.node, self.decider.ledger, held)
         for uid in victims:
-            supposed.remove(uid)
-        return isinstance(supposed.plan(asked.request, asked.policy), Plan)
+            dry_run.remove(uid)
+        return isinstance(dry_run.plan(asked.request, asked.policy), Plan)
 
     def _shut(self, node: NodeName) -> str | None:
         """The reason why a node takes no pod of Plimsoll's, of which kube-scheduler knows nothing."""

@@ -1,8 +1,8 @@
-"""The answers of nodes to pods of one kind: the score of the place that a node has, or the reasons against it.
+"""The answers of nodes to pods of one signature: the score of the place that a node has, or the reasons against it.
 
-kube-scheduler asks about all candidate nodes for every pod, so answers are kept for pods of one kind. What always
-holds: an answer is of this moment. It is computed anew once a booking or a report has changed the node's rooms. Where
-room is held for nominated pods, it is computed for each question, because pods of one kind differ by priority.
+kube-scheduler asks about all candidate nodes for every pod, so answers are kept by signature. What always holds: an
+answer is of this moment. It is computed anew once a booking or a report has changed the node's rooms. Where room is
+held for nominated pods, it is computed for each question, because pods of one signature differ by priority.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -11,7 +11,7 @@ from typing import Final
 
 from placer.core.booking import Booking
 from placer.core.plan import Plan
-from placer.core.site import Candidate
+from placer.core.policy_context import Candidate
 from placer.decide import Decider
 from placer.extender.demand import ExtenderDemand
 from placer.scheduler.cache.cache import Cache
@@ -19,16 +19,16 @@ from placer.scheduler.pods.nominator import Nomination, bookings_of
 from placer.scheduler.profile import shortages
 from plimsoll.ids import NodeName
 
-KINDS: Final = 8
-"""The kinds of pods whose answers are kept: some 4 MiB each on 20 000 nodes."""
+SIGNATURES: Final = 8
+"""The signatures of pods whose answers are kept: some 4 MiB each on 20 000 nodes."""
 
 Answer = float | str
 """The score of the node's place, or the reasons why it has none, for people."""
 
 
 @dataclass(slots=True)
-class KindAnswers:
-    """The answers to one kind of pod, each with the rooms that it was computed from.
+class NodeAnswers:
+    """The answers to pods of one signature, each with the rooms that it was computed from.
 
     Attributes:
         computed: the number of answers that were computed.
@@ -40,7 +40,7 @@ class KindAnswers:
     _answers: dict[NodeName, tuple[Candidate | None, Answer]] = field(default_factory=dict)
 
     def answer(self, asked: ExtenderDemand, node: NodeName) -> Answer:
-        """The answer of a node to a pod of this kind, which is not booked, at this moment."""
+        """The answer of a node to such a pod, which is not booked, at this moment."""
         held = self._cache.nominator.against(asked.pod, node)
         if held:
             return self._beside(asked, node, held)
@@ -49,7 +49,9 @@ class KindAnswers:
         if known is not None and known[0] is candidate:
             return known[1]
         answer = self._computed(asked, node)
-        if len(self._answers) > 2 * len(self._decider.reports) + KINDS:  # many nodes have left the cluster
+        if (
+            len(self._answers) > 2 * len(self._decider.reports) + SIGNATURES
+        ):  # many nodes have left the cluster
             self._answers.clear()
         self._answers[node] = candidate, answer
         return answer
@@ -70,24 +72,24 @@ class KindAnswers:
 
 @dataclass(slots=True)
 class Fits:
-    """The answers to the kinds of pods that were asked for last."""
+    """The answers for the signatures that were asked for last."""
 
     decider: Decider
     cache: Cache
-    _known: dict[Hashable, KindAnswers] = field(default_factory=dict)  # the kind used last stands last
+    _known: dict[Hashable, NodeAnswers] = field(default_factory=dict)  # the signature used last stands last
 
-    def of(self, asked: ExtenderDemand) -> KindAnswers:
+    def of(self, asked: ExtenderDemand) -> NodeAnswers:
         """The answers to pods like this one."""
-        kind = self._kind(asked)
-        known = self._known.pop(kind, None)
+        signature = self._signature(asked)
+        known = self._known.pop(signature, None)
         if known is None:
-            if len(self._known) >= KINDS:
+            if len(self._known) >= SIGNATURES:
                 del self._known[next(iter(self._known))]
-            known = KindAnswers(self.decider, self.cache)
-        self._known[kind] = known
+            known = NodeAnswers(self.decider, self.cache)
+        self._known[signature] = known
         return known
 
-    def _kind(self, asked: ExtenderDemand) -> Hashable:
+    def _signature(self, asked: ExtenderDemand) -> Hashable:
         """Equal for pods that get the same answers now."""
         demand, owner = asked.request.demand, asked.request.owner
         learns = any(container.best_effort for container in demand.containers)

@@ -8,34 +8,61 @@ What always holds: a client without the right certificate changes nothing and re
 size that is allowed stops the event loop for some 30 ms at most.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from ssl import SSLContext
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from placer.extender.errors import NotBoundError, UnavailableError, UndecidedError
 from placer.extender.extender import Extender
-from placer.extender.metrics import ExtenderMetrics
 from placer.extender.tls import client_name
 from placer.extender.wire import (
     BindingArgs,
     BindingResult,
     ExtenderArgs,
     FilterResult,
+    NotBoundError,
     PreemptionArgs,
     PreemptionResult,
+    UnavailableError,
+    UndecidedError,
     decode,
     filter_result,
     nodes_of,
     priorities,
 )
+from placer.metrics.kube import WRITE_BUCKETS_S
+from placer.settings import Settings
 from plimsoll.part.errors import InputError, PlimsollError
 from plimsoll.part.log import get_logger
 from plimsoll.part.settings import PREFIX
 from plimsoll.part.web import open_tcp, port_of, read_body, serving
+
+
+class ExtenderMetrics:
+    """Counters and histograms in the placer's registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "plimsoll_placer_extender_requests",
+            "Requests of kube-scheduler, by verb and outcome: `fits`, `unfit`, `scored`, `bound`, `not_bound`"
+            " (the GPUs or the pod are gone), `undecided` (the API server has not answered), `malformed`, "
+            "`unavailable` (this placer cannot bind now) or `forbidden`.",
+            ["verb", "outcome"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "plimsoll_placer_extender_seconds",
+            "Time from a request of kube-scheduler to its answer, by verb.",
+            ["verb"],
+            buckets=WRITE_BUCKETS_S,
+            registry=registry,
+        )
+
 
 PATH: Final = "/extender/v1"
 """The end of kube-scheduler's `urlPrefix`."""
@@ -192,3 +219,23 @@ def _outcome(error: PlimsollError) -> str:
             return "not_bound"
         case _:
             return "unavailable"
+
+
+async def serve_extender(settings: Settings, port: int, extender: Extender) -> NoReturn:
+    """Serve until cancelled.
+
+    Raises:
+        InputError: the port or a file cannot be used.
+    """
+    files = settings.extender_tls
+    context = await asyncio.to_thread(files.context)
+    names = (name.strip() for name in settings.extender_clients.split(","))
+    clients = frozenset(name for name in names if name) if settings.extender_client_ca else frozenset()
+    metrics = ExtenderMetrics(extender.decider.metrics.registry)
+    address = settings.http_address, port
+    async with serving_extender(extender, address, metrics, context, clients) as number:
+        get_logger().info("extender ready", address=settings.http_address, port=number)
+        if context is not None:
+            await files.follow(context)
+        await asyncio.get_running_loop().create_future()  # until cancelled
+    raise AssertionError("a future that nobody sets has ended")

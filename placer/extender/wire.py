@@ -13,7 +13,20 @@ from msgspec import Raw, Struct
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Named, Pod
 from plimsoll.kube.names import Name
-from plimsoll.part.errors import InputError
+from plimsoll.part.errors import InputError, PlimsollError
+
+
+class UnavailableError(PlimsollError):
+    """This placer cannot answer now: it does not lead, has not read everything yet, or the API server is away."""
+
+
+class NotBoundError(PlimsollError):
+    """The pod was not bound by this request; kube-scheduler schedules it again."""
+
+
+class UndecidedError(NotBoundError):
+    """The result of the bind is not known yet. The pod keeps its room until it is."""
+
 
 HIGHEST_PRIORITY: Final = 10
 """`MaxExtenderPriority`. kube-scheduler multiplies a priority by 10 and by the extender's weight."""

@@ -25,8 +25,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from placer.core.lateness import LONG_S, Lateness
-from placer.core.silence import Silence
+from placer.core.silence import LONG_S, Lateness, Silence
 from placer.core.topology.hardware import hardware_of
 from placer.intake.reports import ReportView
 from placer.intake.stream import age_s, consumer_of, last_messages, server_time

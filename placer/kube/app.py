@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from placer.api.access import Access
 from placer.cluster_link import ClusterLink
 from placer.core.policies import policy_named
-from placer.extender.serving import serve_extender
+from placer.extender.http import serve_extender
 from placer.intake.violation_events import read_violations
 from placer.kube.evictions import EvictionRules, OnViolation
 from placer.kube.frontend import KubeFrontEnd

@@ -11,12 +11,13 @@ import contextlib
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from placer.core.violations import Violation, Violations
 from placer.metrics import Metrics
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
+from placer.scheduler.preemption.writes import TOO_MANY_REQUESTS, eviction_of
 from placer.scheduler.reporting.pod_events import PodNews
 from placer.scheduler.reporting.record import Recorder
 from plimsoll.contract import SCHEDULER_NAME
@@ -27,9 +28,6 @@ from plimsoll.kube.transport import ApiError, ConflictError, NotFoundError, Tran
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.log import get_logger
 from plimsoll.quantity import format_bytes
-
-TOO_MANY_REQUESTS: Final = 429
-"""The status by which the eviction API says that a disruption budget does not allow it now."""
 
 
 class OnViolation(enum.Enum):
@@ -169,18 +167,6 @@ class Evictions:
             for_s=round(found.seen_s - found.since_s),
         )
         self.recorder.record(PodNews(pod, reason, note, None))
-
-
-def eviction_of(pod: Pod, *, is_trial: bool = False) -> dict[str, object]:
-    """The body that evicts this very pod, and no other one of its name; as a trial, it is judged and stays."""
-    meta = pod.metadata
-    options = {"preconditions": {"uid": meta.uid}}
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": meta.name, "namespace": meta.namespace},
-        "deleteOptions": {**options, "dryRun": ["All"]} if is_trial else options,
-    }
 
 
 def _outcome(error: ApiError) -> str:

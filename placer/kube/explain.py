@@ -19,7 +19,7 @@ from placer.core.explain.slowness import LimitNews
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.reasons import without_unhealthy
-from placer.kube.queue_position import standing_of
+from placer.kube.queue_position import queue_position
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import PodInfo
@@ -124,7 +124,7 @@ class KubeExplainer:
         now_s = asyncio.get_running_loop().time()
         # A placer that follows tries no pod, so its queue says nothing of attempts or of who comes first.
         is_tried = known is not None and self.leads.is_set()
-        queue = standing_of(known, self.queue, now_s) if known is not None and is_tried else None
+        queue = queue_position(known, self.queue, now_s) if known is not None and is_tried else None
         before = wire.Waiting(
             queue=queue,
             message=known.refused_for or refusal_on(pod) if known is not None else "",
@@ -209,7 +209,7 @@ class KubeExplainer:
             decision=decision,
             news=self.news_of(booking.pod) if self.news_of is not None else None,
             cpu=cpu_of(pod.spec.containers),
-            standing=decider.pool.standing(booking.node),
+            schedulability=decider.pool.schedulability(booking.node),
         )
         return running_of(booking, decider.ledger, known)
 

@@ -49,10 +49,10 @@ class KubeFrontEnd:
                 _start(group, "schedule", partial(self._schedule, group))
                 _start(group, "explain refusals", core.failures.run)
                 _start(group, "renew the reasons of refusals", self.parts.renewal.run)
-                _start(group, "preempt", core.preempting.run)
+                _start(group, "preempt", core.preemption.run)
                 _start(group, "find stuck pods", controllers.stuck.run)
                 _start(group, "evict", controllers.evictions.run)
-                _start(group, "relocate", controllers.relocating.run)
+                _start(group, "relocate", controllers.relocator.run)
                 _start(group, "release GPUs of the pool", controllers.pool.run)
                 _start(group, "carry out resizes", doors.tickets.run)
                 _start(group, "read quotas", partial(core.quotas.run, core.scheduler.activate))
@@ -94,9 +94,9 @@ class KubeFrontEnd:
             await context.lease.held.wait()
             await take_over(core.writes, core.scopes, pods.catch_up, self._without_node)
         await self.recall()
-        await self.parts.controllers.relocating.restore()
+        await self.parts.controllers.relocator.restore()
         core.profile.cache.bookings.decides = True
-        core.preempting.nominating.check_all()
+        core.preemption.nominated.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         context.leads.set()
 

@@ -7,7 +7,7 @@ from placer.core.policies import Policy
 from placer.kube.evictions import EvictionRules
 from placer.kube.pool import OFF
 from placer.relocation.rules import RelocationRules
-from placer.scheduler.plugins.volume_binding.binder import BIND_TIMEOUT_S
+from placer.scheduler.binding.volumes import BIND_TIMEOUT_S
 from plimsoll.contract import SCHEDULER_NAME
 
 DRIFT_S: Final = 300.0

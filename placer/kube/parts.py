@@ -12,12 +12,11 @@ from functools import partial
 from typing import Protocol
 
 from placer.core.booking import Booking
-from placer.core.standing import PAUSED
+from placer.core.schedulability import PAUSED
 from placer.core.violations import Violations
 from placer.decide import Decider
-from placer.extender.binds import Binds
+from placer.extender.binds import Binds, OutsidePods
 from placer.extender.extender import Extender, Leadership
-from placer.extender.pods import OutsidePods
 from placer.kube.evictions import Evictions
 from placer.kube.explain import KubeExplainer
 from placer.kube.live import KubePods
@@ -25,14 +24,14 @@ from placer.kube.options import KubeOptions
 from placer.kube.pool import PoolEvents, PoolWatch
 from placer.metrics import Metrics
 from placer.relocation.memory import NoMemory, RelocationMemory
-from placer.relocation.preview import Previewing
-from placer.relocation.relocating import WHOLE_GPU, Relocating
-from placer.resize.quotas import NamespaceRules
+from placer.relocation.preview import RelocationPreviews
+from placer.relocation.relocator import WHOLE_GPU, Relocator
 from placer.resize.resize import KubeResizer
 from placer.resize.tickets import Tickets
 from placer.scheduler.binding.binding import Binder
 from placer.scheduler.binding.cycle import BindingCycle, Permits
 from placer.scheduler.binding.scope import WriteScopes
+from placer.scheduler.binding.volumes import VolumeBinder, VolumeBinding
 from placer.scheduler.event_handlers.cluster_events import ClusterEvents
 from placer.scheduler.event_handlers.namespaces import NamespaceEventHandler
 from placer.scheduler.event_handlers.nodes import NodeEventHandler
@@ -40,20 +39,19 @@ from placer.scheduler.event_handlers.pods import PodEventHandler
 from placer.scheduler.event_handlers.watches import TIMING, Watches
 from placer.scheduler.failures.handler import FailureHandler, pause_beside
 from placer.scheduler.failures.renewal import Renewal
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.default_preemption.orders import PreemptionOrders
-from placer.scheduler.plugins.default_preemption.preempting import Preempting
-from placer.scheduler.plugins.default_preemption.stuck import StuckPods
-from placer.scheduler.plugins.default_preemption.victim_search import VictimSearch
-from placer.scheduler.plugins.default_preemption.writes import PreemptionWrites
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinder, VolumeBinding
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
 from placer.scheduler.pods.index import PodIndex
+from placer.scheduler.preemption.budgets import Budgets
+from placer.scheduler.preemption.executor import Executor
+from placer.scheduler.preemption.nominated_pods import NominatedPods
+from placer.scheduler.preemption.post_filter import DefaultPreemption
+from placer.scheduler.preemption.stuck_pods import StuckPods
+from placer.scheduler.preemption.victim_search import VictimSearch
+from placer.scheduler.preemption.writes import PreemptionWrites
 from placer.scheduler.profile import PodReader, Profile, understood
 from placer.scheduler.queue.metrics import QueuedPods
 from placer.scheduler.queue.queue import Queue
-from placer.scheduler.reporting.condition import SCHEDULER_ERROR
+from placer.scheduler.quotas import NamespaceRules
 from placer.scheduler.reporting.record import Recorder
 from placer.scheduler.reporting.results import PlacementEvents, Results
 from placer.scheduler.schedule_pod import PodScheduling
@@ -129,7 +127,7 @@ class Core:
     claims: VolumeBinding
     results: Results
     budgets: Budgets
-    preempting: Preempting
+    preemption: DefaultPreemption
     quotas: NamespaceRules
     failures: FailureHandler
     scheduler: Scheduler
@@ -140,7 +138,7 @@ class Controllers:
     """The loops that change pods which have a node, or the pool; described by their classes."""
 
     stuck: StuckPods
-    relocating: Relocating
+    relocator: Relocator
     evictions: Evictions
     pool: PoolWatch
 
@@ -160,7 +158,7 @@ class Doors:
     outside: OutsidePods
     binds: Binds
     explainer: KubeExplainer
-    previewing: Previewing
+    previews: RelocationPreviews
     live_pods: KubePods
 
 
@@ -182,7 +180,7 @@ class KubeParts:
         self.core = _core(context, self._report_doubt)
         self.controllers = _controllers(context, self.core)
         self.doors = _doors(context, self.core, self.controllers, self.synced)
-        self.renewal = Renewal(self.core.queue, self.core.preempting, self.core.results.refused)
+        self.renewal = Renewal(self.core.queue, self.core.preemption, self.core.results.refused)
         self.watches = self._watches()
         leadership = Leadership(context.leads, context.lease, self.watches.broken_s)
         self.extender = Extender(leadership, context.decider, self.doors.binds, self.core.reader)
@@ -193,7 +191,7 @@ class KubeParts:
         """The table of listeners across the seams. Each is called with the node that changed."""
         reports, cache = self.context.decider.reports, self.core.profile.cache
         return (
-            (cache.on_filled, self._note_standing),
+            (cache.on_filled, self._note_schedulability),
             (reports.on_change, self._forget_report),
         )
 
@@ -201,19 +199,18 @@ class KubeParts:
         """Decide on no further pod, and return once no write that needs the lease is under way."""
         self.core.scheduler.finishes = True
         if self.context.lease is not None:
-            await self.context.lease.settled()
+            await self.context.lease.writes.settled()
 
     def _watches(self) -> Watches:
         """The watches with their handlers: who learns of which objects."""
         core, renewal = self.core, self.renewal
         pods = PodEventHandler(
-            (core.pods, self.controllers.pool, self.doors.outside),
+            (core.pods, self.controllers.pool, self.doors.outside, self.doors.tickets),
             core.queue,
             core.profile.cache,
             core.claims,
-            core.preempting,
-            self.doors.tickets,
-            self.controllers.relocating.kept,
+            core.preemption.nominated,
+            self.controllers.relocator.replacements.take,
             self._note_rival,
         )
         return Watches(
@@ -226,13 +223,13 @@ class KubeParts:
             core.cluster_events,
         )
 
-    def _note_standing(self, node: NodeName) -> None:
+    def _note_schedulability(self, node: NodeName) -> None:
         cache = self.core.profile.cache
         known = cache.node(node)
-        standing = known.standing if known is not None else None
-        if standing is not None and cache.paused is not None:
-            standing = replace(standing, closed=(PAUSED, *standing.closed))
-        self.context.decider.pool.put_standing(node, standing)
+        schedulability = known.schedulability if known is not None else None
+        if schedulability is not None and cache.paused is not None:
+            schedulability = replace(schedulability, closed=(PAUSED, *schedulability.closed))
+        self.context.decider.pool.put_schedulability(node, schedulability)
 
     def _forget_report(self, node: NodeName) -> None:
         if node not in self.context.decider.reports:
@@ -267,11 +264,11 @@ def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:
     )
     recorder = Recorder(context.transport, options.instance, context.clock, context.metrics)
     results, budgets = Results(queue, recorder, context.bus), Budgets()
-    preempting = _preempting(context, queue, scheduling, reader, budgets, writes, results)
-    failures = FailureHandler(queue, scheduling, preempting, context.metrics, results.refused)
+    preemption = _preemption(context, queue, scheduling, reader, budgets, writes, results)
+    failures = FailureHandler(queue, scheduling, preemption, context.metrics, results.refused)
     quotas = NamespaceRules(context.transport, decider.ledger, pods)
     binding = BindingCycle(
-        queue, profile.cache, claims, binder, results, preempting.nominating, context.metrics, permits
+        queue, profile.cache, claims, binder, results, preemption.nominated, context.metrics, permits
     )
     return Core(
         queue=queue,
@@ -286,7 +283,7 @@ def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:
         claims=claims,
         results=results,
         budgets=budgets,
-        preempting=preempting,
+        preemption=preemption,
         quotas=quotas,
         failures=failures,
         scheduler=Scheduler(
@@ -305,7 +302,7 @@ def _writes(context: KubeContext, queue: Queue) -> tuple[Transport, WriteScopes]
     return LeasedTransport(context.transport, lease), scopes
 
 
-def _preempting(  # noqa: PLR0913, PLR0917 - the parts before it
+def _preemption(  # noqa: PLR0913, PLR0917 - the parts before it
     context: KubeContext,
     queue: Queue,
     scheduling: PodScheduling,
@@ -313,30 +310,29 @@ def _preempting(  # noqa: PLR0913, PLR0917 - the parts before it
     budgets: Budgets,
     writes: Transport,
     results: Results,
-) -> Preempting:
-    orders = PreemptionOrders(
+) -> DefaultPreemption:
+    executor = Executor(
         scheduling.cache,
         PreemptionWrites(writes, context.clock),
         context.metrics.preemption.victims,
-        results.preempted,
-        lambda pod, note: results.refused(pod, note, SCHEDULER_ERROR),
+        results,
     )
-    nominating = Nominating(
-        queue, scheduling, orders, context.leads, reader.understood, context.metrics.preemption.nominations
+    nominated = NominatedPods(
+        queue, scheduling, executor, context.leads, reader.understood, context.metrics.preemption.nominations
     )
-    search = VictimSearch(scheduling, budgets, lambda: orders.spared | nominating.stuck)
-    return Preempting(nominating, search)
+    search = VictimSearch(scheduling, budgets, lambda: executor.spared | nominated.stuck)
+    return DefaultPreemption(nominated, search)
 
 
 def _controllers(context: KubeContext, core: Core) -> Controllers:
-    rules, options, nominating = context.options.relocation, context.options, core.preempting.nominating
+    rules, options, nominated = context.options.relocation, context.options, core.preemption.nominated
     # Nobody's pod, so nothing need hold it.
     whole_gpu = understood(WHOLE_GPU, options.policy, core.reader.plugins)
     return Controllers(
-        StuckPods(nominating, rules.keep_s, context.clock, core.results.nomination_given_up),
-        Relocating(
+        StuckPods(nominated, rules.keep_s, context.clock, core.results.nomination_given_up),
+        Relocator(
             rules,
-            nominating,
+            nominated,
             core.budgets,
             core.results,
             context.clock,
@@ -379,7 +375,7 @@ def _doors(context: KubeContext, core: Core, controllers: Controllers, synced: a
             context.decider,
             context.transport,
             core.binder,
-            core.preempting.nominating,
+            core.preemption.nominated,
             core.reader,
             context.bus.placed,
             asyncio.Semaphore(context.options.binds_at_once),
@@ -392,8 +388,8 @@ def _doors(context: KubeContext, core: Core, controllers: Controllers, synced: a
             core.reader,
             synced,
             leads,
-            controllers.relocating.plan_for,
+            controllers.relocator.plan_for,
         ),
-        Previewing(controllers.relocating, core.preempting, core.pods, synced, leads),
+        RelocationPreviews(controllers.relocator, core.preemption, core.pods, synced, leads),
         KubePods(core.pods, core.queue),
     )

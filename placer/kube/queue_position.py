@@ -6,7 +6,7 @@ from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import Cause
 from placer.scheduler.queue.states import QueueState
-from plimsoll.placer_api.explain import Standing
+from plimsoll.placer_api.explain import QueuePosition
 
 AHEAD_AT_MOST: Final = 100
 """Active pods that are counted: a longer way is not worth the time that it takes to count."""
@@ -28,10 +28,10 @@ WAKES: Final = {
 """The changes that lift each cause, for people."""
 
 
-def standing_of(pod: QueuedPodInfo, queue: Queue, now_s: float) -> Standing:
+def queue_position(pod: QueuedPodInfo, queue: Queue, now_s: float) -> QueuePosition:
     """The place of a pod in the queue; `now_s` is the time on the queue's clock."""
     alike = pod.alike if pod.is_unschedulable else None
-    return Standing(
+    return QueuePosition(
         place=pod.state.label,
         since=pod.pod.metadata.creationTimestamp,
         waits_s=max(0.0, now_s - pod.seen_s),

@@ -46,8 +46,8 @@ SUBJECTS: Final = ("plimsoll.v1.limit.*.*", "plimsoll.v1.gpu.*.*", "plimsoll.v1.
 log = get_logger()
 
 
-class _Data(Struct, frozen=True):
-    """The fields that a line needs, of the data of any event in `SUBJECTS`."""
+class _About(Struct, frozen=True):
+    """The object that an event in `SUBJECTS` is about, and why, as far as a line needs it."""
 
     node: str | None = None
     pod: PodUid | None = None
@@ -55,7 +55,11 @@ class _Data(Struct, frozen=True):
     name: str = ""
     reason: str = ""
     container: str = ""
-    call: str = ""
+
+
+class _Figures(Struct, frozen=True):
+    """The figures of an event in `SUBJECTS`, likewise."""
+
     requested_bytes: int = 0
     used_bytes: int = 0
     line_bytes: int = 0
@@ -125,19 +129,20 @@ class RecentNews:
         """An event in a few words; None for a damaged one."""
         try:
             event = decode_event(message)
-            data = msgspec.json.decode(event.data, type=_Data)
+            about = msgspec.json.decode(event.data, type=_About)
+            figures = msgspec.json.decode(event.data, type=_Figures)
         except (InputError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None  # the stream's own readers report damage
         what = event.type.removeprefix(TYPE_PREFIX).removesuffix(".v1")
-        name = PodName(data.namespace, data.name) if data.name else self._named(data.pod)
+        name = PodName(about.namespace, about.name) if about.name else self._named(about.pod)
         return News(
             id=event.id,
             time=event.time,
             what=what,
-            node=data.node or "",
+            node=about.node or "",
             namespace=name.namespace,
             name=name.name,
-            text=_cut(_text(what, event, data)),
+            text=_cut(_text(what, event, about, figures)),
         )
 
     def note_report(self, report: Report) -> None:
@@ -196,21 +201,21 @@ def _task_text(task: Task, report: Report) -> str:
     return f"{size}on {where}{most}{whose}"
 
 
-def _text(what: str, event: CloudEvent, data: _Data) -> str:
+def _text(what: str, event: CloudEvent, about: _About, data: _Figures) -> str:
     size, line, used = map(format_bytes, (data.requested_bytes, data.line_bytes, data.used_bytes))
     match what:
         case "limit.denied":
-            text = f"{data.container}: {size} more were refused; it holds {used} of {line}"
+            text = f"{about.container}: {size} more were refused; it holds {used} of {line}"
         case "limit.paused":
-            text = f"{data.container}: waits for {size}"
+            text = f"{about.container}: waits for {size}"
         case "limit.resumed":
-            text = f"{data.container}: got {size} after {data.waited_s:.1f} s"
+            text = f"{about.container}: got {size} after {data.waited_s:.1f} s"
         case "limit.violated" | "limit.unenforced":
-            text = f"{data.container}: holds {used} of {line}"
+            text = f"{about.container}: holds {used} of {line}"
         case "limit.resized":
-            text = f"{data.container}: its line is {line} and {data.share_pct} % of time now"
+            text = f"{about.container}: its line is {line} and {data.share_pct} % of time now"
         case "limit.unmet":
-            text = f"{data.container}: got {data.used_pct:.0f} of {data.share_pct} % of time"
+            text = f"{about.container}: got {data.used_pct:.0f} of {data.share_pct} % of time"
         case "gpu.health":
             cause = str(data.conditions[0].get("text", "")) if data.conditions else ""
             text = f"GPU {data.index} is {data.health}" + (f": {cause}" if cause else "")
@@ -220,5 +225,5 @@ def _text(what: str, event: CloudEvent, data: _Data) -> str:
         case "pod.placed":
             text = "placed here"
         case _:
-            return data.reason
-    return f"{text} ({data.reason})" if data.reason else text
+            return about.reason
+    return f"{text} ({about.reason})" if about.reason else text

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.live import WaitingPod

@@ -106,7 +106,7 @@ class LiveRows:
         rooms = {room.gpu.uuid: room for room in self._decider.candidates.rooms_of(state)}
         health = {one.gpu: one for one in state.health}
         pool = self._decider.pool
-        standing = pool.standing(state.node)
+        schedulability = pool.schedulability(state.node)
         inside = pool.part(state.node).gpus if pool.is_on else None
         here = frozenset(gpu.uuid for gpu in state.gpus)
         return LiveNode(
@@ -120,15 +120,15 @@ class LiveRows:
                     rooms[gpu.uuid],
                     health.get(gpu.uuid),
                     is_outside=inside is not None and gpu.uuid not in inside,
-                    is_cordoned=standing.has_cordoned(gpu.uuid, gpu.mig_parent),
+                    is_cordoned=schedulability.has_cordoned(gpu.uuid, gpu.mig_parent),
                 )
                 for gpu in state.gpus
             ),
             lost=self._lost(node, state.health, here),
             unenforced_since=state.broker_away_since,
-            closed=standing.closed,
-            taints=standing.taints,
-            stale_cordons=standing.stale_cordons(state),
+            closed=schedulability.closed,
+            taints=schedulability.taints,
+            stale_cordons=schedulability.stale_cordons(state),
         )
 
     def _lost(

@@ -78,7 +78,7 @@ class LocalExplainer:
         loop, scan = asyncio.get_running_loop(), Scan(page)
         freeing = Freeing(queued.request, queued.policy, 0, self.decider.ledger, self._identity)
         waits_s, ahead = loop.time() - queued.since_s, self.front_end.ahead_of(queued)
-        queue = wire.Standing(place="waiting", waits_s=waits_s, ahead=ahead)
+        queue = wire.QueuePosition(place="waiting", waits_s=waits_s, ahead=ahead)
         nodes = self.front_end.nodes
         for start in range(0, len(nodes), SLICE):
             began_s = loop.time()

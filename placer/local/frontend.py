@@ -18,10 +18,10 @@ from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
+from placer.core.policy_context import Request
 from placer.core.reasons import summary
 from placer.core.refusal import Refusal
 from placer.core.registration import adopted
-from placer.core.site import Request
 from placer.decide import Decider
 from placer.local.pods import PodTable
 from placer.local.process import end_survivors, until_all_gone

@@ -16,13 +16,12 @@ from placer.core.booking import Booking
 from placer.core.reasons import Reason
 from placer.core.relocation.plan import Relocation
 from placer.core.relocation.search import MOST_MOVES
-from placer.relocation.board import KubeBoard
-from placer.relocation.relocating import Relocating, plan_summary
+from placer.relocation.relocator import Relocator, plan_summary
 from placer.relocation.rules import RelocationMode
-from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.post_filter import DefaultPreemption
 from plimsoll.ids import GpuUuid, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
@@ -33,19 +32,19 @@ SETTING: Final = f"{PREFIX}RELOCATION"
 
 
 @dataclass(slots=True)
-class Previewing:
+class RelocationPreviews:
     """Answers; see the module.
 
     Attributes:
-        relocating: searches for plans.
-        preempting: explains refusals, and knows the waiting pods.
+        relocator: searches for plans.
+        preemption: explains refusals, and knows the waiting pods.
         pods: all pods that the watch shows.
         synced: set once all pods and nodes were read.
         leads: set once this placer is the one that places.
     """
 
-    relocating: Relocating
-    preempting: Preempting
+    relocator: Relocator
+    preemption: DefaultPreemption
     pods: PodIndex
     synced: asyncio.Event
     leads: asyncio.Event
@@ -76,25 +75,25 @@ class Previewing:
         """
         self._check_read()
         async with self._turns.turn():
-            return await self._plan(self.relocating.whole_gpu, spares_idle=True)
+            return await self._plan(self.relocator.whole_gpu, spares_idle=True)
 
     def _check_read(self) -> None:
-        if not self.synced.is_set() or not self.relocating.movers.budgets.are_read:
+        if not self.synced.is_set() or not self.relocator.budgets.are_read:
             raise NotExplainedError("the placer has just started and has not seen all pods; ask again")
 
     def _wanted(self, pod: Pod) -> PodInfo | str:
         """The demand of a pod that waits for a GPU, or the reason why no pods are moved for it."""
-        uid, preempting = PodUid(pod.metadata.uid), self.preempting
-        nomination = preempting.search.scheduling.cache.nominator.find(uid)
-        if pod.spec.nodeName or preempting.search.scheduling.cache.is_assumed(uid):
+        uid, preemption = PodUid(pod.metadata.uid), self.preemption
+        nomination = preemption.search.scheduling.cache.nominator.find(uid)
+        if pod.spec.nodeName or preemption.search.scheduling.cache.is_assumed(uid):
             return "The pod has a place, so no pods are moved for it."
-        if uid not in preempting.nominating.queue:
+        if uid not in preemption.nominated.queue:
             return "The pod does not wait for a place from Plimsoll; `plimsoll explain` says why."
         if nomination is not None:
-            plan = self.relocating.plan_for(uid)
+            plan = self.relocator.plan_for(uid)
             return f"Room is being made for the pod on {nomination.node}. {plan}".rstrip()
         try:
-            info = preempting.nominating.understand(pod)
+            info = preemption.nominated.understand(pod)
         except InputError as error:
             return f"Only a change of the pod helps: {error}."
         if not info.request.demand.containers:
@@ -103,17 +102,17 @@ class Previewing:
 
     async def _no_need(self, info: PodInfo) -> str | None:
         """The reason why a waiting pod needs no moves; None if it does."""
-        explained = await self.preempting.search.scheduling.explain(info)
+        explained = await self.preemption.search.scheduling.explain(info)
         if explained is None:
             return "The pod has a place without any move; it waits for its turn."
         if Reason.ACQUIRING.value in explained.reasons:
             return "A GPU that will have room is joining the pool."
-        if await self.preempting.explain(info) is None:
+        if await self.preemption.explain(info) is None:
             return "The pod preempts: pods of lower priority end for it, so none is moved."
         return None
 
     async def _plan(self, info: PodInfo, *, spares_idle: bool) -> RelocationPreview:
-        board, found = await self.relocating.searched(info, spares_idle=spares_idle)
+        _, found = await self.relocator.searched(info, spares_idle=spares_idle)
         movable, obstacles = await self._counted(priority_of(info.pod))
         counts = tuple(ObstacleCount(reason=reason, pods=pods) for reason, pods in obstacles.most_common())
         if found is not None:
@@ -123,54 +122,54 @@ class Previewing:
         else:
             text = "No plan: no pod may be moved now."
         answer = msgspec.structs.replace(self._answer(text), movable=movable, obstacles=counts)
-        return answer if found is None else _with_plan(answer, found, board)
+        return answer if found is None else _with_plan(answer, found)
 
     def _answer(self, text: str) -> RelocationPreview:
-        return RelocationPreview(text=text, mode=self.relocating.rules.mode.value, leads=self.leads.is_set())
+        return RelocationPreview(text=text, mode=self.relocator.rules.mode.value, leads=self.leads.is_set())
 
     def _consequence(self) -> str:
-        rules = self.relocating.rules
+        rules = self.relocator.rules
         if rules.mode is not RelocationMode.ON:
             return f"Nothing is moved: {SETTING} is {rules.mode.value}."
         return f"The placer does this by itself once a pod has waited for {rules.after_s:g} s."
 
     async def _counted(self, priority: int) -> tuple[int, Counter[str]]:
         """The pods that may be moved, and the others with GPUs by the first reason."""
-        loop, movers, movable = asyncio.get_running_loop(), self.relocating.movers, 0
+        loop, evictable, movable = asyncio.get_running_loop(), self.relocator.evictable, 0
         obstacles = Counter[str]()
-        nodes = tuple(movers.cache.nodes)
+        nodes = tuple(evictable.cache.nodes)
         for start in range(0, len(nodes), SLICE):
             began_s = loop.time()
             for node in nodes[start : start + SLICE]:
-                for one in movers.cache.assigned.on(node):
-                    booking = movers.ledger.booking(one.uid)
+                for one in evictable.cache.assigned.on(node):
+                    booking = evictable.ledger.booking(one.uid)
                     if booking is None or not booking.grants:
                         continue
-                    reason = movers.obstacle(one, priority)
+                    reason = evictable.obstacle(one, priority)
                     movable += reason is None
                     obstacles.update(() if reason is None else (reason,))
             await rest(began_s)
         return movable, obstacles
 
 
-def _with_plan(answer: RelocationPreview, plan: Relocation, board: KubeBoard) -> RelocationPreview:
+def _with_plan(answer: RelocationPreview, plan: Relocation) -> RelocationPreview:
     return msgspec.structs.replace(
         answer,
         node=plan.place.node,
         gpus=_gpus(plan.place),
         cost=plan.cost,
         traffic_pct=plan.traffic_pct,
-        moves=_rows(plan, board),
+        moves=_rows(plan),
     )
 
 
-def _rows(plan: Relocation, board: KubeBoard) -> tuple[MoveRow, ...]:
+def _rows(plan: Relocation) -> tuple[MoveRow, ...]:
     return tuple(
         MoveRow(
-            pod=board.movers[one.movable.pod].assigned_pod.pod.full_name,
-            cost=one.movable.cost,
-            node=one.movable.node,
-            gpus=tuple(sorted(one.movable.gpus)),
+            pod=one.evicted.name,
+            cost=one.evicted.cost,
+            node=one.evicted.node,
+            gpus=tuple(sorted(one.evicted.gpus)),
             to=one.to.node,
             to_gpus=_gpus(one.to),
         )

@@ -23,10 +23,10 @@ from placer.core.dry_run import GpuDryRun
 from placer.core.resize.change import NotNowError, ResizeChange, asked_field, change_of
 from placer.core.resize.room import check_room
 from placer.decide import Decider
-from placer.resize.quotas import NamespaceRules
 from placer.scheduler.binding.scope import WriteScopes
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.pods.nominator import bookings_of
+from placer.scheduler.quotas import NamespaceRules
 from plimsoll.contract import DECISION, asks_gpu
 from plimsoll.decision import Decision, annotations_of, decision_of
 from plimsoll.ids import PodUid
@@ -152,13 +152,13 @@ class KubeResizer:
         held = [one for one in self.cache.nominator.against(pod, node) if one.booking is not None]
         if not held or view is None:  # without a report, no GPU of the node is held
             return
-        supposed = GpuDryRun(view, self.decider.ledger, bookings_of(held))
+        dry_run = GpuDryRun(view, self.decider.ledger, bookings_of(held))
         victims = frozenset().union(*(one.victims for one in held))
         for one in self.cache.assigned.below(max(one.priority for one in held), node):
             if one.uid != change.new.pod and (one.is_being_preempted or one.uid in victims):
-                supposed.remove(one.uid)
+                dry_run.remove(one.uid)
         try:
-            check_room(change, request, supposed.ledger, supposed.node)
+            check_room(change, request, dry_run.ledger, dry_run.node)
         except InputError as error:
             problem = f"does not fit: room on {node} is held for a nominated pod"
             raise InputError(error.field, error.value, problem, error.remedy) from error

@@ -18,7 +18,7 @@ from placer.core.resize.change import NotNowError
 from placer.resize.resize import WithdrawnError
 from plimsoll.events import Limit
 from plimsoll.ids import GpuUuid, PodUid
-from plimsoll.kube.models import Pod
+from plimsoll.kube.models import TERMINAL_PHASES, Pod
 from plimsoll.kube.transport import ApiError, NotFoundError, PatchKind, TransientError, Transport
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.errors import InputError
@@ -77,7 +77,7 @@ class StreamConfirmations:
 
 @dataclass(slots=True)
 class Tickets:
-    """The tickets on the pods of one cluster; `run` it as a task, and `note` each pod with a node.
+    """The tickets on the pods of one cluster; `run` it as a task, and `put` each pod.
 
     Attributes:
         transport: for answers.
@@ -95,8 +95,13 @@ class Tickets:
     _confirming: dict[PodUid, asyncio.Task[None]] = field(default_factory=dict)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def note(self, pod: Pod) -> None:
-        """Take in a pod with a node, as the watch shows it."""
+    def put(self, pod: Pod) -> None:
+        """Take in a pod as the watch shows it; only pods with a node are resized."""
+        if pod.status.phase in TERMINAL_PHASES:
+            self.remove(pod)
+            return
+        if not pod.spec.nodeName:
+            return
         uid, text = PodUid(pod.metadata.uid), ticket_on(pod)
         self._open.pop(uid, None)
         if text is None:
@@ -106,8 +111,9 @@ class Tickets:
             self._open[uid] = pod
             self._work.set()
 
-    def forget(self, uid: PodUid) -> None:
+    def remove(self, pod: Pod) -> None:
         """Forget a pod that ended or is gone."""
+        uid = PodUid(pod.metadata.uid)
         self._open.pop(uid, None)
         self._begun.pop(uid, None)
         self._end_confirming(uid)

@@ -1,12 +1,14 @@
 """The Kubernetes scheduler of pods with `schedulerName: plimsoll`, in the words of kube-scheduler.
 
 `scheduler` is the scheduling cycle on one page, and its table says where each step is. `framework` is what a plugin
-may implement, `plugins` are the rules of placement by their names in Kubernetes, and `profile` lists them.
+may implement, `plugins` are the rules of placement by their names in Kubernetes, and `profile` lists them. What
+Reserve, PreBind and PostFilter do stands where it happens: in `binding` and `preemption`.
 
 | here | in `pkg/scheduler` |
 | --- | --- |
 | `scheduler`, `schedule_pod` | `schedule_one.go`: the scheduling cycle, and the choice of a node |
 | `binding` | the binding cycle: PreBind, Bind, PostBind |
+| `preemption` | `framework/preemption`, and the plugin DefaultPreemption |
 | `queue` | `backend/queue`: active, backoff and unschedulable pods, queueing hints |
 | `cache`, `node_info` | `backend/cache`, `NodeInfo`: assume and forget; nominated pods are in `pods.nominator` |
 | `pods` | `PodInfo`, and the pods that are refused before a cycle |
@@ -14,6 +16,7 @@ may implement, `plugins` are the rules of placement by their names in Kubernetes
 | `failures` | the failure handler: the diagnosis that pods of one signature share |
 | `verdicts` | the node statuses of a diagnosis, kept for each signature |
 | `dry_run` | the dry run of preemption: a node without some of its pods |
+| `quotas` | nothing: ResourceQuotas and LimitRanges are checked at admission, and here again after a resize |
 | `reporting` | events, conditions, and results on the bus |
 
 Not here: the GPUs of a node (`placer.core`), resizes (`placer.resize`), relocation (`placer.relocation`), the answers

@@ -10,8 +10,8 @@ from dataclasses import replace
 from placer.core.dry_run import GpuDryRun
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
+from placer.core.policy_context import Candidate
 from placer.core.refusal import Refusal
-from placer.core.site import Candidate
 from placer.core.view import NodeView
 from placer.decide import Decider
 from placer.scheduler.plugins.topology import TopologyDryRun

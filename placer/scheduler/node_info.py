@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from placer.core.requests import Amounts, amounts_of
+from placer.core.schedulability import OPEN, Schedulability, schedulability_of
 from placer.core.selector import Traits, traits_of
-from placer.core.standing import OPEN, Standing, standing_of
 from placer.scheduler.pods.assigned_pods import AssignedPod
 from placer.scheduler.pods.needs import ANY_ADDRESS, HostPort, Needs
 from placer.scheduler.pods.nominator import Nomination
@@ -76,7 +76,7 @@ class NodeInfo:
         node: the node as the watch showed it.
         allocatable: `amounts_of` its allocatable.
         traits: its labels and its name.
-        standing: its standing for new pods.
+        schedulability: what keeps new pods off it.
         requested: what the pods with this node take, assumed and nominated ones included.
         nominated: the nominated pods that are counted.
         removed: in a dry run, the node's pods that are supposed to be gone.
@@ -86,7 +86,7 @@ class NodeInfo:
     node: Node
     allocatable: Amounts
     traits: Traits
-    standing: Standing = OPEN
+    schedulability: Schedulability = OPEN
     requested: Requested = field(default_factory=Requested)
     nominated: Sequence[Nomination] = ()
     removed: Mapping[PodUid, AssignedPod] = field(default_factory=lambda: _NOTHING)
@@ -106,7 +106,7 @@ def node_info_of(node: Node) -> NodeInfo:
     """
     where = f"nodes/{node.metadata.name}: status.allocatable"
     allocatable = amounts_of(node.status.allocatable, where)
-    return NodeInfo(node, allocatable, traits_of(node), standing_of(node))
+    return NodeInfo(node, allocatable, traits_of(node), schedulability_of(node))
 
 
 def _decrease(counts: Counter[K], key: K) -> None:

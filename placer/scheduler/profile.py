@@ -16,7 +16,7 @@ from placer.core.node_scores import count_of_checks, node_scores
 from placer.core.owners import owner_of
 from placer.core.planning import check_supported
 from placer.core.policies import Policy, policy_named
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.framework import UNKNOWN_NODE, Framework, Plugin, run_filters
 from placer.scheduler.node_info import NodeInfo
@@ -29,18 +29,17 @@ from placer.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from placer.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from placer.scheduler.plugins.node_volume_limits import PlimsollVolume
 from placer.scheduler.plugins.opt_out import OptOut
-from placer.scheduler.plugins.pod_counts.constraints import preferred_of, required_of
 from placer.scheduler.plugins.taint_toleration import TaintToleration
 from placer.scheduler.plugins.topology import PodTopology
-from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volume_plugins import VolumePlugins
 from placer.scheduler.plugins.volumes.store import VolumeStore
 from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.constraints import preferred_of, required_of
 from placer.scheduler.pods.held import refuse_unheld
-from placer.scheduler.pods.lengths import refuse_long
 from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.pods.node_rules import rules_of
 from placer.scheduler.pods.pod_info import PodInfo
-from placer.scheduler.pods.unhandled import refuse_unhandled
+from placer.scheduler.pods.refusals import refuse_long, refuse_unhandled
 from placer.scheduler.queue.queueing_hints import Cause
 from plimsoll.contract import POLICY, refuse_answers, refuse_long_annotations
 from plimsoll.demand import PodDemand, parse_pod

@@ -27,8 +27,8 @@ from placer.scheduler.verdicts import Explanation, Verdicts
 from plimsoll.contract import RESOURCES
 from plimsoll.ids import GpuUuid, NodeName
 
-KINDS: Final = 32
-"""The kinds of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
+SIGNATURES: Final = 32
+"""The signatures of refused pods whose verdicts are kept: some 2 MiB each on 20 000 nodes."""
 
 FEW_NODES: Final = 128
 """A decision that has only this many nodes to choose from reads them all, in some 3 ms."""
@@ -69,7 +69,7 @@ class PodScheduling:
     decider: Decider
     profile: Profile
     pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
-    # By kind and state; the kind used last stands last. A kind has one state at a time.
+    # By signature; that used last stands last. A signature has the verdicts of one state at a time.
     _known: dict[Hashable, tuple[Hashable, Verdicts]] = field(default_factory=dict, init=False)
 
     @property
@@ -122,7 +122,7 @@ class PodScheduling:
                 restarts += 1
                 if restarts > RESTARTS:
                     return None
-            self._keep(key, known)  # decisions on other kinds may have dropped it meanwhile
+            self._keep(key, known)  # decisions on other signatures may have dropped it meanwhile
 
     def known_reasons(self, info: PodInfo) -> Mapping[NodeName, tuple[str, ...]]:
         """The nodes that are known to have no place now, with their reasons; good until anything else runs."""
@@ -151,7 +151,7 @@ class PodScheduling:
         return self._shared_obstacles(info, node)
 
     def counts(self, info: PodInfo) -> dict[tuple[str, ...], int]:
-        """The number of nodes with each combination of reasons, as far as they have been judged for this kind."""
+        """The number of nodes with each combination of reasons, as far as they were judged for the signature."""
         known = self._find(self._key(info))
         return dict(known.alike) if known is not None else {}
 
@@ -341,8 +341,8 @@ class PodScheduling:
         return self.profile.volumes.problem(info.pod, info.needs.mounts)
 
     def _find(self, key: "_Key") -> Verdicts | None:
-        kind, state = key
-        found = self._known.get(kind)
+        signature, state = key
+        found = self._known.get(signature)
         return found[1] if found is not None and found[0] == state else None
 
     def _verdicts(self, key: "_Key") -> Verdicts:
@@ -355,10 +355,10 @@ class PodScheduling:
 
     def _keep(self, key: "_Key", known: Verdicts) -> None:
         """Keep the verdicts of a signature, in place of those of an earlier state."""
-        kind, state = key
-        if self._known.pop(kind, None) is None and len(self._known) >= KINDS:
+        signature, state = key
+        if self._known.pop(signature, None) is None and len(self._known) >= SIGNATURES:
             del self._known[next(iter(self._known))]
-        self._known[kind] = state, known
+        self._known[signature] = state, known
 
 
 _Key = tuple[Hashable, Hashable]

@@ -7,11 +7,11 @@ no other pod.
 | step | where |
 | --- | --- |
 | Pop | `queue`: active pods by priority and age; `probe` while a node changed for unschedulable ones |
-| PreFilter | `profile.PodReader`: the pod as its plugins read it; quotas after raises (`placer.resize.quotas`) |
+| PreFilter | `profile.PodReader`: the pod as its plugins read it; quotas after raises (`placer.scheduler.quotas`) |
 | Filter, Score | `schedule_pod`: nodes by the GPU ranking, filtered by `framework` and planned by `placer.decide` |
 | Reserve | `cache.assume`, and volumes (`plugins.volumes`) |
 | PreBind, Bind, PostBind | `binding.cycle`, in a task of its own |
-| PostFilter | `failures`: why no node will do, and `plugins.default_preemption`; then the pod waits in the queue |
+| PostFilter | `failures`: why no node will do, and `preemption`; then the pod waits in the queue |
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from placer.core.ledger import NotBookedError
 from placer.core.plan import Plan
 from placer.core.refusal import Refusal
 from placer.metrics import Metrics
-from placer.resize.quotas import NamespaceRules
 from placer.scheduler.binding.cycle import Assumed, BindingCycle
 from placer.scheduler.clock import loop_now_s
 from placer.scheduler.event_handlers.cluster_events import ClusterEvents
@@ -34,6 +33,7 @@ from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, causes_of
 from placer.scheduler.queue.unschedulable import Probe
+from placer.scheduler.quotas import NamespaceRules
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE
 from placer.scheduler.schedule_pod import PodScheduling
 from plimsoll.ids import PodUid
@@ -124,12 +124,12 @@ class Scheduler:
 
     async def probe(self, probe: Probe) -> None:
         """Find out whether a changed node could take an unschedulable pod now, if need be by preemption."""
-        info, preempting = probe.pod.info, self.failures.preempting
+        info, preemption = probe.pod.info, self.failures.preemption
         assert info is not None, "an unschedulable pod was read"
         cause_of = self.scheduling.profile.framework.cause
         obstacles, left = self.scheduling.obstacles(info, probe.node), None
-        if obstacles and preempting.may_preempt(info, probe.node):
-            left = await preempting.left_by_victims(info, probe.node)
+        if obstacles and preemption.may_preempt(info, probe.node):
+            left = await preemption.left_by_victims(info, probe.node)
             obstacles = self.scheduling.obstacles(info, probe.node)  # the node may have changed meanwhile
         self.metrics.queue.probes.labels("unfit" if obstacles else "fit").inc()
         causes = causes_of(obstacles, info.request.demand, cause_of) if obstacles else NOTHING
@@ -169,6 +169,6 @@ class Scheduler:
         node = plan.booking.node
         volumes = self.binding.claims.reserve(pod.pod, info.needs.mounts, node)
         self.scheduling.cache.assume(plan.booking, info.needs, info.pod)
-        self.failures.preempting.nominating.placed(pod.uid, node)
+        self.failures.preemption.nominated.placed(pod.uid, node)
         self.queue.assumed(pod.uid, loop_now_s())
         return Assumed(info, plan, pod.seen_s, volumes)

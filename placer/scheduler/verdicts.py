@@ -27,12 +27,14 @@ class Explanation:
         reasons: all reasons in it.
         topics: the changes of rules about pods that may end it; None: any of them may.
         is_of_pod: no node is the reason, so that no change of a node can help.
+        may_pass: the refusal may not last, although no change is announced.
     """
 
     text: str
     reasons: frozenset[str]
     topics: frozenset[Hashable] | None = None
     is_of_pod: bool = False
+    may_pass: bool = False
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ themselves seen it unchanged for its whole duration. What always holds:
 - No process compares its clock with another's. A follower counts from its own reading, which is later than the
   holder's request. A holder counts from the moment before its request. Both clocks go on while the machine sleeps.
 - `is_held` is False after `LeaseTiming.deadline_s` without a renewal, whatever the event loop did meanwhile. Writes
-  through `while_held` ask it again when they are sent, and are cut off at that moment. The rest of the duration is
+  through `LeasedWrites` ask it again when they are sent, and are cut off at that moment. The rest of the duration is
   for a write that the server is still working on.
 - A holder that renewed too late, before any other process took the Lease, holds it again: nobody held it meanwhile,
   because the Lease's version had not changed. Once another process has it, `run` raises `LeaseLostError`.
@@ -76,6 +76,85 @@ def clock_s() -> float:
 
 
 @dataclass(slots=True)
+class LeasedWrites:
+    """The writes that need a Lease, each of which is cut off once the Lease may not be held any more.
+
+    Attributes:
+        lease: its name.
+        clock: see `Lease`.
+        good_until_s: no write may be under way from here on.
+        cut_s: when a write was last cut off.
+    """
+
+    lease: str
+    clock: Callable[[], float]
+    good_until_s: float = -math.inf
+    cut_s: float = -math.inf
+    _limits: set[asyncio.Timeout] = field(default_factory=set)  # of the writes under way
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)  # a write has ended
+
+    def may_go(self) -> bool:
+        """Whether a write may be under way now."""
+        return self.clock() < self.good_until_s
+
+    def extend(self, good_until_s: float) -> None:
+        """Let writes be under way until then, also those that are."""
+        self.good_until_s = good_until_s
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(self._limit_s())
+
+    @contextlib.asynccontextmanager
+    async def while_held(self, what: str) -> AsyncIterator[None]:
+        """Do a write only while this process holds the Lease, and cut the write off when it may not any more.
+
+        A write may take long, as long as the Lease is renewed meanwhile.
+
+        Args:
+            what: the write, for the message.
+
+        Raises:
+            TransientError: the Lease is not held (nothing was done), or was not renewed during the write (which may
+                have happened).
+        """
+        if not self.may_go():
+            raise TransientError(f"{what}: this process does not hold the lease {self.lease}")
+        check = before_sending.set(self._check)
+        limit = asyncio.timeout_at(self._limit_s())
+        try:
+            async with limit:
+                self._limits.add(limit)
+                yield
+        except TimeoutError as error:
+            self.cut_s = self.clock()
+            raise TransientError(
+                f"{what}: the lease {self.lease} was not renewed during the write"
+            ) from error
+        except asyncio.CancelledError:
+            self.cut_s = self.clock()
+            raise
+        finally:
+            self._limits.discard(limit)
+            self._ended.set()
+            before_sending.reset(check)
+
+    async def settled(self) -> None:
+        """Return once no write is under way."""
+        while self._limits:
+            self._ended.clear()
+            await self._ended.wait()
+
+    def _check(self) -> None:
+        """The check of a write at the moment at which it is sent, see `before_sending`."""
+        if not self.may_go():
+            raise OSError(f"the lease {self.lease} is not held any more")
+
+    def _limit_s(self) -> float:
+        """The moment on the loop's clock until which writes may be under way."""
+        return asyncio.get_running_loop().time() + self.good_until_s - self.clock()
+
+
+@dataclass(slots=True)
 class Lease:
     """A Lease that a process first follows and then holds; `run` does both.
 
@@ -89,6 +168,7 @@ class Lease:
         clock: seconds, see `clock_s`.
         notes: writes the notes; None for a Lease without notes.
         address: the URL at which this process answers, for those that follow; empty for none.
+        writes: the writes that need the Lease.
     """
 
     transport: Transport
@@ -101,18 +181,18 @@ class Lease:
     clock: Callable[[], float] = clock_s
     notes: Notes | None = None
     address: str = ""
+    writes: LeasedWrites = field(init=False)
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
     _seen: SeenLease | None = None
-    _good_until_s: float = -math.inf  # no write that needs the Lease may be under way from here on
     _answered_s: float = -math.inf
-    _limits: set[asyncio.Timeout] = field(default_factory=set)  # of the writes under way
-    _ended: asyncio.Event = field(default_factory=asyncio.Event)  # a write has ended
-    _cut_s: float = -math.inf  # when a write was last cut off
     _fails: bool = False
+
+    def __post_init__(self) -> None:
+        self.writes = LeasedWrites(self.name, self.clock)
 
     def is_held(self) -> bool:
         """Whether this process certainly holds the Lease at this moment."""
-        return self.clock() < self._good_until_s
+        return self.writes.may_go()
 
     def silent_s(self) -> float:
         """Seconds since the API server last answered about the Lease; infinite before the first answer."""
@@ -133,44 +213,6 @@ class Lease:
     def hurry(self) -> None:
         """Have the next renewal, and with it a new note, at once; returns before that."""
         self._hurried.set()
-
-    @contextlib.asynccontextmanager
-    async def while_held(self, what: str) -> AsyncIterator[None]:
-        """Do a write only while this process holds the Lease, and cut the write off when it may not any more.
-
-        A write may take long, as long as the Lease is renewed meanwhile.
-
-        Args:
-            what: the write, for the message.
-
-        Raises:
-            TransientError: the Lease is not held (nothing was done), or was not renewed during the write (which may
-                have happened).
-        """
-        if not self.is_held():
-            raise TransientError(f"{what}: this process does not hold the lease {self.name}")
-        check = before_sending.set(self._check)
-        limit = asyncio.timeout_at(self._limit_s())
-        try:
-            async with limit:
-                self._limits.add(limit)
-                yield
-        except TimeoutError as error:
-            self._cut_s = self.clock()
-            raise TransientError(f"{what}: the lease {self.name} was not renewed during the write") from error
-        except asyncio.CancelledError:
-            self._cut_s = self.clock()
-            raise
-        finally:
-            self._limits.discard(limit)
-            self._ended.set()
-            before_sending.reset(check)
-
-    async def settled(self) -> None:
-        """Return once no write through `while_held` is under way."""
-        while self._limits:
-            self._ended.clear()
-            await self._ended.wait()
 
     async def run(self) -> NoReturn:
         """Follow until the Lease is free, take it, and renew it until cancelled. Call `release` afterwards.
@@ -208,14 +250,14 @@ class Lease:
         Call this once `run` and every write have ended. Right after a write that was cut off, the Lease is left to
         expire, because the server may still be working on that write.
         """
-        was_cut = self.clock() - self._cut_s < self.timing.duration_s
+        was_cut = self.clock() - self.writes.cut_s < self.timing.duration_s
         record = self._seen.record if self._seen else None
         if record is None or record.holder != self.identity:
             return
         if was_cut:
             log.info("lease not given back; it expires", name=self.name, error="a write was cut off")
             return
-        self._good_until_s = -math.inf
+        self.writes.good_until_s = -math.inf
         try:
             async with asyncio.timeout(RELEASE_S):
                 await self._give_back(record)
@@ -273,7 +315,7 @@ class Lease:
         except (ConflictError, NotFoundError) as error:
             record = await self._read()
             if record is None or record.holder != self.identity:
-                self._good_until_s = -math.inf
+                self.writes.good_until_s = -math.inf
                 holder = record.holder if record else "nobody: the lease was deleted"
                 message = f"the lease {self.namespace}/{self.name} was lost to {holder or 'nobody'}"
                 raise LeaseLostError(message) from error
@@ -313,10 +355,7 @@ class Lease:
         self._seen = seen(self._seen, self._decoded(body), self.clock())
         if self.notes is not None:
             self.notes.stored()
-        self._good_until_s = began_s + self.timing.deadline_s
-        for limit in self._limits:
-            if not limit.expired():
-                limit.reschedule(self._limit_s())
+        self.writes.extend(began_s + self.timing.deadline_s)
 
     def _annotations(
         self, record: StoredLease | None, spec: Mapping[str, object]
@@ -344,15 +383,6 @@ class Lease:
         self._answered_s = self.clock()
         return record
 
-    def _check(self) -> None:
-        """The check of a write at the moment at which it is sent, see `before_sending`."""
-        if not self.is_held():
-            raise OSError(f"the lease {self.name} is not held any more")
-
-    def _limit_s(self) -> float:
-        """The moment on the loop's clock until which the Lease is held as it stands."""
-        return asyncio.get_running_loop().time() + self._good_until_s - self.clock()
-
     def _collection(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
@@ -373,17 +403,17 @@ class LeasedTransport:
 
     async def post(self, path: str, body: Body) -> bytes:
         """See `Transport`; raises `TransientError` without the Lease."""
-        async with self.lease.while_held(f"POST {path}"):
+        async with self.lease.writes.while_held(f"POST {path}"):
             return await self.real.post(path, body)
 
     async def patch(self, path: str, body: Body, kind: PatchKind) -> bytes:
         """See `Transport`; raises `TransientError` without the Lease."""
-        async with self.lease.while_held(f"PATCH {path}"):
+        async with self.lease.writes.while_held(f"PATCH {path}"):
             return await self.real.patch(path, body, kind)
 
     async def delete(self, path: str, body: Body) -> bytes:
         """See `Transport`; raises `TransientError` without the Lease."""
-        async with self.lease.while_held(f"DELETE {path}"):
+        async with self.lease.writes.while_held(f"DELETE {path}"):
             return await self.real.delete(path, body)
 
     def stream(

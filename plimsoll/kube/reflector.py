@@ -18,6 +18,7 @@ import msgspec
 from plimsoll.kube.models import Named, ObjectMeta, Page
 from plimsoll.kube.pages import pieces
 from plimsoll.kube.transport import ApiError, GoneError, Query, TransientError, Transport, status_error
+from plimsoll.part.backoff import Pauses
 from plimsoll.part.ending import heed_cancellation
 from plimsoll.part.log import get_logger
 
@@ -80,8 +81,7 @@ class Timing:
             not all return at once.
         read_deadline_s: a watch silent for longer counts as half-open. The server sends a bookmark about every
             minute.
-        first_backoff_s, longest_backoff_s: bounds of a pause that doubles with each failure. The reflector waits a
-            uniformly random part of it ("full jitter").
+        first_pause_s, longest_pause_s: bounds of the pause after a failure, see `Pauses`.
         healthy_after_s: a stream that lived this long resets the count of failures.
         live_after_s: a watch counts as live from its first event on. A watch without an event counts as live once
             it has been open for this long, because nothing may happen in a quiet cluster.
@@ -89,17 +89,14 @@ class Timing:
 
     watch_s: tuple[float, float] = (240.0, 480.0)
     read_deadline_s: float = 150.0
-    first_backoff_s: float = 0.8
-    longest_backoff_s: float = 30.0
+    first_pause_s: float = 0.6
+    longest_pause_s: float = 30.0
     healthy_after_s: float = 5.0
     live_after_s: float = 1.0
 
-    def backoff_s(self, failures: int, chance: float) -> float:
-        """The pause in seconds after this many failures in a row; `chance` is uniform in 0–1."""
-        if failures == 0:
-            return 0.0
-        # 2**30 is past any ceiling; an unbounded exponent would overflow the float one day.
-        return chance * min(self.longest_backoff_s, self.first_backoff_s * 2.0 ** min(failures - 1, 30))
+    def pauses(self) -> Pauses:
+        """The pauses between attempts."""
+        return Pauses(self.first_pause_s, self.longest_pause_s)
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -124,7 +121,6 @@ class Reflector(Generic[T]):
         kind: the model to decode into.
         emit: called with each change in order, from within `run`; must not block. Its exceptions end `run`.
         query: selectors (`fieldSelector`, `labelSelector`), or nothing.
-        chance: the source of jitter.
     """
 
     transport: Transport
@@ -133,19 +129,21 @@ class Reflector(Generic[T]):
     emit: Callable[[Change[T]], None]
     query: Query = ()
     timing: Timing = Timing()
-    chance: random.Random = field(default_factory=random.Random)
     _known: dict[Key, T] = field(default_factory=dict)
     _version: str = ""  # where the next watch begins; empty: list first
-    _failures: int = 0
+    _pauses: Pauses = field(init=False)
+    _is_healthy: bool = False  # the last watch lived long enough
     _logged: str = ""  # the last failure in the log
     _opened_s: float | None = None  # when the open watch was opened, or -inf once it has delivered an event
     _current_s: float = -math.inf  # when a list or a live watch last showed the present state
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
-    _is_listing: bool = False
-    _turn: asyncio.Timeout | None = None
+    _turn: asyncio.Timeout | None = (
+        None  # of the watch, or the pause after it; None while a list is under way
+    )
     _readable: msgspec.json.Decoder[_Readable[T]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._pauses = self.timing.pauses()
         self._readable = msgspec.json.Decoder(_Readable[self.kind])  # type: ignore[name-defined]
 
     async def run(self) -> NoReturn:
@@ -159,7 +157,8 @@ class Reflector(Generic[T]):
             except TimeoutError:
                 if not turn.expired():
                     raise
-                self._version, self._failures = "", 0  # `_refresh` wants a list now
+                self._version = ""  # `_refresh` wants a list now
+                self._pauses.reset()
 
     def broken_s(self) -> float:
         """Seconds since a list ended or a live watch broke; 0 while a watch is live, infinite before the first list.
@@ -186,7 +185,7 @@ class Reflector(Generic[T]):
         pause_s = 0.0
         # Each attempt counts as a failure until it has proved healthy: a stream that ends at once, without an
         # error, must not be opened again in a tight loop.
-        self._failures += 1
+        self._is_healthy = False
         is_listed = not self._version
         try:
             if is_listed:
@@ -200,22 +199,20 @@ class Reflector(Generic[T]):
         except ApiError as error:
             pause_s = getattr(error, "retry_after_s", None) or 0.0
             self._log(error)
-        backoff_s = self.timing.backoff_s(self._failures, self.chance.random())
-        # The pause is the backoff, or longer where the server asked for that in `Retry-After`.
-        await asyncio.sleep(max(backoff_s, min(pause_s, LONGEST_RETRY_AFTER_S)))
+        least_s = 0.0 if self._is_healthy else self._pauses.next_s()
+        # The server may have asked for a longer pause in `Retry-After`.
+        await asyncio.sleep(max(least_s, min(pause_s, LONGEST_RETRY_AFTER_S)))
 
     async def _newest(self) -> int:
         """The version of the whole collection as the API server has it now."""
-        failures = 0
+        pauses = self.timing.pauses()
         while True:
             heed_cancellation()
             try:
                 page = await self._page("", limit=1)
             except ApiError as error:
                 self._log(error)
-                failures += 1
-                # The API server is away.
-                await asyncio.sleep(self.timing.backoff_s(failures, self.chance.random()))
+                await asyncio.sleep(pauses.next_s())  # the API server is away
             else:
                 return int(page.metadata.resourceVersion)
 
@@ -232,7 +229,7 @@ class Reflector(Generic[T]):
 
     def _refresh(self) -> None:
         """End the watch, or the pause before the next one, and list anew. A list under way goes on."""
-        if self._turn is not None and not self._is_listing and not self._turn.expired():
+        if self._turn is not None and not self._turn.expired():
             self._turn.reschedule(asyncio.get_running_loop().time())
 
     def _log(self, error: ApiError) -> None:
@@ -240,17 +237,15 @@ class Reflector(Generic[T]):
         is_news = str(error) != self._logged
         self._logged = str(error)
         if is_news and not error.is_logged:
-            get_logger().warning(
-                "watch interrupted", path=self.path, failures=self._failures, error=str(error)
-            )
+            get_logger().warning("watch interrupted", path=self.path, error=str(error))
 
     async def _list(self) -> None:
         """Take in the whole collection and emit its differences from the known objects."""
-        self._is_listing = True
+        turn, self._turn = self._turn, None
         try:
             await self._list_pages()
         finally:
-            self._is_listing = False
+            self._turn = turn
 
     async def _list_pages(self) -> None:
         present: set[Key] = set()
@@ -293,7 +288,7 @@ class Reflector(Generic[T]):
             ("watch", "1"),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", self._version),
-            ("timeoutSeconds", str(round(self.chance.uniform(*self.timing.watch_s)))),
+            ("timeoutSeconds", str(round(random.uniform(*self.timing.watch_s)))),  # noqa: S311 - jitter, no secret
         ]
         async with self.transport.stream(self.path, query, self.timing.read_deadline_s) as lines:
             self._opened_s = opened_s = loop.time()
@@ -308,7 +303,8 @@ class Reflector(Generic[T]):
             self._current_s = now_s
         self._opened_s = None
         if now_s - opened_s >= self.timing.healthy_after_s:
-            self._failures, self._logged = 0, ""
+            self._is_healthy, self._logged = True, ""
+            self._pauses.reset()
 
     def _is_live(self, now_s: float) -> bool:
         return self._opened_s is not None and now_s - self._opened_s >= self.timing.live_after_s

@@ -43,7 +43,7 @@ class Finding(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class QueuePosition(Struct, frozen=True, kw_only=True):
     """A waiting pod's place in the queue.
 
     Attributes:
@@ -190,7 +190,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
         relocation: the pods that would move to make room, or move now, for people; empty without a plan.
     """
 
-    queue: Standing | None = None
+    queue: QueuePosition | None = None
     message: str = ""
     candidates: tuple[CandidateRow, ...] = ()
     nodes: int = 0

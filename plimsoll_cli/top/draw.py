@@ -228,17 +228,16 @@ def _gpu(row: GpuRow, name: str, form: _Form) -> Text:
     busy = 0.0 if gpu.mig else 100 - gpu.idle_pct
     sizes = "/".join(f"{size / GIB:.3g}" for size in (gpu.used_bytes, gpu.promised_bytes, gpu.line_bytes))
     ill = node.silent or node.closed or gpu.closed or gpu.health is not HealthClass.HEALTHY
-    return Text.assemble(
-        (name, "red" if ill else "bold"),
-        " ",
+    cells = (
+        Text(name, "red" if ill else "bold"),
         _bar(gpu.used_bytes, gpu.promised_bytes, top, form.bar),
-        f" {_cell(sizes + 'Gi', 16)} ",
+        Text(_cell(sizes + "Gi", 16)),
         _bar(busy, gpu.promised_share_pct, 100, form.time_bar, SPARE),
-        f" {gpu.promised_share_pct:>3}% ",
+        Text(f"{gpu.promised_share_pct:>3}%"),
         _tasks(gpu),
-        " ",
         _pods_on(gpu, _note(row)),
     )
+    return Text(" ").join(cells)
 
 
 def _note(row: GpuRow) -> str:

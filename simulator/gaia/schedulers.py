@@ -16,7 +16,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.core.topology.hardware import linked
 from placer.core.topology.links import LinkMatrix
 from placer.core.view import GpuView, NodeView

@@ -19,7 +19,7 @@ from placer.core.planning import plan_on
 from placer.core.policies import Policy
 from placer.core.policies.headroom import HEADROOM
 from placer.core.policies.plimsoll import PLIMSOLL
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.core.view import NodeView, node_view
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState, Phase, Report, Task
@@ -101,7 +101,7 @@ class ByPolicy:
     def place(self, pod: PodUid, kind: TaskKind) -> int | None:
         """The best node that has the memory which the pod is expected to need."""
         request = Request(pod, PodDemand((_DEMAND,)), kind.name)
-        self._ledger.mix.see(pod, request.demand, request.cpu_milli)
+        self._ledger.workload.see(pod, request.demand, request.cpu_milli)
         best: Plan | None = None
         for candidate in self._candidates.best_first(request, self._policy):
             if best is not None and candidate.score_bound <= best.score:

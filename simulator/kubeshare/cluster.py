@@ -12,7 +12,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import LOCALITY, Policy
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.core.view import NodeView, node_view
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.events import Gpu, NodeState

@@ -9,10 +9,10 @@ import numpy as np
 
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
-from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals, idle_milli
 from placer.core.policies.policy import Judgement, Policy
+from placer.core.policies.workload_table import Floats, States, TypicalPods, WorkloadPolicy, idle_milli
+from placer.core.policy_context import AssignedGpu, Context, Request
 from placer.core.room import Room
-from placer.core.site import Choice, Request, Site
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName
 
@@ -43,9 +43,9 @@ class RandomPlace(Policy):
         """None."""
         return {}
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
         """Any GPU."""
-        drawn = Random(f"{self.seed}/{site.request.pod}/{site.node.node}")
+        drawn = Random(f"{self.seed}/{context.request.pod}/{context.node.node}")
         return drawn.sample(fitting, demand.gpus)
 
     def index(self, around: Surroundings) -> Index:
@@ -74,7 +74,7 @@ class _AnyOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class BestFit(MixPolicy):
+class BestFit(WorkloadPolicy):
     """Takes the place with the least idle GPU and CPU left: ⌊100 · (1 − mean of both, by the largest node)⌋.
 
     Source: `best_fit_score.go` of the simulator of Weng et al. (hkust-adsl/kubernetes-scheduler-simulator, 8f3d641).
@@ -83,10 +83,10 @@ class BestFit(MixPolicy):
     name: str = "bestfit"
 
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:  # noqa: ARG002 - one interface
-        """The idle part, which stands for every kind, also where no typical pod asks for a GPU."""
+        """The idle part, which stands for every pod type, also where no typical pod asks for a GPU."""
         return idle_milli[:, None]
 
-    def places(self, states: States, typicals: Typicals) -> Floats:  # noqa: ARG002 - one interface
+    def places(self, states: States, typicals: TypicalPods) -> Floats:  # noqa: ARG002 - one interface
         """The idle part."""
         return states.offers[:, 0]
 
@@ -99,10 +99,10 @@ class BestFit(MixPolicy):
         """Not asked for: `scores` judges."""
         return np.zeros_like(lost_milli)
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002 - one interface
         """The fullest GPU first."""
         return sorted(fitting, key=idle_milli)
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:
         """The score, without parts."""
-        return Judgement(MixPolicy.judge(self, site, choices).score, {})
+        return Judgement(WorkloadPolicy.judge(self, context, assigned).score, {})

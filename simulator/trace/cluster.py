@@ -7,11 +7,11 @@ from typing import Final
 from placer.core.booking import Booking
 from placer.core.candidates import Candidates
 from placer.core.ledger import Ledger
-from placer.core.mix import Mix
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies.policy import Policy
-from placer.core.site import Request
+from placer.core.policy_context import Request
+from placer.core.target_workload import TargetWorkload
 from placer.core.topology.hardware import linked
 from placer.core.topology.links import GpuLink, LinkMatrix
 from placer.core.view import GpuView, NodeView
@@ -36,7 +36,7 @@ class TraceCluster:
     """The nodes of a trace as the placer sees them, and the decisions on its pods.
 
     Attributes:
-        ledger: the bookings, the spare CPU of nodes, and the mix of typical pods.
+        ledger: the bookings, the spare CPU of nodes, and the target workload.
         free_mib: the free memory of each node.
         residents: the pods that have a place.
     """
@@ -47,9 +47,9 @@ class TraceCluster:
     residents: dict[PodUid, Resident] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: tuple[ListedNode, ...], mix: Mix) -> "TraceCluster":
+    def of(cls, nodes: tuple[ListedNode, ...], workload: TargetWorkload) -> "TraceCluster":
         """An empty cluster."""
-        ledger = Ledger(mix)
+        ledger = Ledger(workload)
         views = {view.node: view for view in map(_view, nodes)}
         made = cls(ledger, Candidates(ledger, views.get))
         for node in nodes:

@@ -13,7 +13,7 @@ from placer.core.booking import Booking
 from placer.core.dry_run import GpuDryRun
 from placer.core.plan import Plan
 from placer.core.policies.policy import Policy
-from placer.core.relocation.plan import Movable, Spot
+from placer.core.relocation.plan import EvictablePod, Spot
 from placer.core.relocation.search import result, search
 from placer.core.room import Room
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -29,8 +29,8 @@ REPLACED: Final = "/replacement"
 
 
 @dataclass(slots=True)
-class ReplayBoard:
-    """The cluster of a replay as the search sees it; see `placer.core.relocation.plan.Board`."""
+class ReplaySnapshot:
+    """The cluster of a replay as the search sees it; see `placer.core.relocation.plan.Snapshot`."""
 
     cluster: TraceCluster
     policy: Policy
@@ -40,7 +40,7 @@ class ReplayBoard:
     _host_spots: list[Spot] = field(default_factory=list)
 
     def spots(self, pod: PodUid) -> Sequence[Spot]:
-        """See `Board`."""
+        """See `Snapshot`."""
         if pod == self.own.request.pod:
             return ()
         if pod not in self._spots:
@@ -48,19 +48,19 @@ class ReplayBoard:
         return self._spots[pod]
 
     def hosts(self, pod: PodUid) -> Sequence[Spot]:
-        """See `Board`. For a moved pod, no further pods leave GPUs but those of the waiting pod's hosts."""
+        """See `Snapshot`. For a moved pod, no further pods leave GPUs but those of the waiting pod's hosts."""
         del pod
         if not self._host_spots:
             self._host_spots += self._hosts()
         return self._host_spots
 
-    def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
-        """See `Board`."""
+    def evictable(self, pod: PodUid, spot: Spot) -> Sequence[EvictablePod]:
+        """See `Snapshot`."""
         node = self.cluster.candidates.find(spot.node)
         gpus = [spot.gpu] if spot.gpu is not None else list(node.rooms if node is not None else ())
         found = {one.pod: one for gpu in gpus for one in self.cluster.ledger.on_gpu(spot.node, gpu)}
         return [
-            Movable(one.pod, spot.node, frozenset(grant.gpu for grant in one.grants), 1.0)
+            EvictablePod(one.pod, spot.node, frozenset(grant.gpu for grant in one.grants), 1.0)
             for one in found.values()
             if one.pod != pod and not any(grant.whole for grant in one.grants)
         ]
@@ -68,7 +68,7 @@ class ReplayBoard:
     def place(
         self, pod: PodUid, spot: Spot, gone: Collection[PodUid], there: Collection[Booking]
     ) -> Booking | None:
-        """See `Board`."""
+        """See `Snapshot`."""
         resident = self._resident(pod)
         left = [self._resident(uid) for uid in gone]
         come = [self._resident(one.pod) for one in there]
@@ -136,7 +136,7 @@ class ReplayBoard:
 
     def _may_host(self, spot: Spot) -> bool:
         """Whether the node has the CPU and the memory for the pod once all that may move has left the spot."""
-        gone = [self._resident(one.pod) for one in self.movable(self.own.request.pod, spot)]
+        gone = [self._resident(one.pod) for one in self.evictable(self.own.request.pod, spot)]
         return self._has_room(spot.node, self.own, gone)
 
     def _leaving(self, node: NodeName, room: Room) -> int:
@@ -165,11 +165,11 @@ def relocate(cluster: TraceCluster, policy: Policy, own: Resident, most_moves: i
     """Give a pod that fits nowhere a place by moving others; returns the number of moves, or None without a plan."""
     if not own.request.demand.containers:
         return None
-    board = ReplayBoard(cluster, policy, own, most_moves)
-    found = result(search(board, own.request.pod, most_moves, MOST_TRIALS))
+    snapshot = ReplaySnapshot(cluster, policy, own, most_moves)
+    found = result(search(snapshot, own.request.pod, most_moves, MOST_TRIALS))
     if found is None:
         return None
-    moved = [(cluster.remove(one.movable.pod), one.to) for one in found.moves]
+    moved = [(cluster.remove(one.evicted.pod), one.to) for one in found.moves]
     cluster.put(own, found.place)
     for resident, to in moved:
         cluster.put(resident, replace(to, pod=resident.request.pod))

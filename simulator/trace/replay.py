@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from placer.core.mix import Mix, kind_of, typical_of
 from placer.core.policies.policy import Policy
-from placer.core.site import Request
+from placer.core.policy_context import Request
+from placer.core.target_workload import TargetWorkload, pod_type_of, typical_of
 from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import ContainerName, PodUid
 from plimsoll.quantity import MIB
@@ -74,9 +74,11 @@ def demand_of(pod: ListedPod) -> PodDemand:
     return PodDemand((container,), gpu_models=pod.models)
 
 
-def mix_of(trace: Trace) -> Mix:
+def workload_of(trace: Trace) -> TargetWorkload:
     """The typical pods of a trace: those of its list of pods, as in the paper."""
-    return Mix(typical_of(Counter(kind_of(demand_of(pod), pod.cpu_milli) for pod in trace.pods)))
+    return TargetWorkload(
+        typical_of(Counter(pod_type_of(demand_of(pod), pod.cpu_milli) for pod in trace.pods))
+    )
 
 
 def replay(
@@ -98,7 +100,7 @@ def replay(
         most_moves: the most pods that are moved for one that fits nowhere.
     """
     drawn = draw(trace, seed, arrived)
-    decisions = _Decisions(TraceCluster.of(drawn.nodes, mix_of(trace)), policy, most_moves)
+    decisions = _Decisions(TraceCluster.of(drawn.nodes, workload_of(trace)), policy, most_moves)
     demands = {pod: demand_of(pod) for pod in trace.pods}
     curve = _Curve(trace.capacity_milli)
     for number, pod in enumerate(drawn.pods):

@@ -13,8 +13,8 @@ from tests.servers.waiting import until
 
 QUICK = Timing(
     read_deadline_s=30,  # longer than any machine stands still
-    first_backoff_s=0.02,
-    longest_backoff_s=0.05,
+    first_pause_s=0.02,
+    longest_pause_s=0.05,
     healthy_after_s=0.05,
     live_after_s=0.05,
 )

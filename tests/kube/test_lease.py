@@ -333,17 +333,17 @@ async def test_lease_is_not_given_back_right_after_a_write_was_cut_off() -> None
 async def test_lease_is_settled_once_no_write_is_under_way() -> None:
     """`settled` waits for each write, and for those that begin meanwhile."""
     async with holding(Scripted()) as lease:
-        await lease.settled()
+        await lease.writes.settled()
         first, second = asyncio.Event(), asyncio.Event()
 
         async def write(end: asyncio.Event) -> None:
-            async with lease.while_held("a write"):
+            async with lease.writes.while_held("a write"):
                 await end.wait()
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(write(first))
             await asyncio.sleep(0)
-            settled = tasks.create_task(lease.settled())
+            settled = tasks.create_task(lease.writes.settled())
             await asyncio.sleep(0)
             tasks.create_task(write(second))
             first.set()
@@ -354,7 +354,7 @@ async def test_lease_is_settled_once_no_write_is_under_way() -> None:
 
 
 async def _endless_write(lease: Lease) -> None:
-    async with lease.while_held("a write"):
+    async with lease.writes.while_held("a write"):
         await asyncio.Event().wait()
 
 
@@ -376,7 +376,7 @@ async def test_write_that_is_sent_too_late_is_not_sent(apiserver: ApiServer, nam
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     async with connect(apiserver.kubeconfig()) as client, holding(Scripted()) as lease:
         stalling = Stalling(client)
-        lease.clock = lambda: clock_s() + stalling.now_s
+        lease.writes.clock = lambda: clock_s() + stalling.now_s
         with pytest.raises(TransientError):
             await LeasedTransport(cast("Transport", stalling), lease).post(
                 path, {"metadata": {"name": "late"}}

@@ -163,7 +163,7 @@ async def test_server_that_ends_every_watch_at_once_is_asked_ever_more_slowly(se
         await answer.begin()
 
     server.acts.extend([end] * 1000)
-    timing = Timing(first_backoff_s=0.05, longest_backoff_s=30, healthy_after_s=30)
+    timing = Timing(first_pause_s=0.05, longest_pause_s=30, healthy_after_s=30)
     async with reflecting(server.kubeconfig, timing):
         await until_true(lambda: len(server.watches) > 1)
         await asyncio.sleep(2)  # without backoff this fake gets some 1000 requests a second
@@ -178,7 +178,7 @@ async def test_server_that_knows_no_version_is_listed_ever_more_slowly(server: F
         await answer.begin()
 
     server.acts.extend([refuse] * 10_000)
-    timing = Timing(first_backoff_s=0.05, longest_backoff_s=30, healthy_after_s=30)
+    timing = Timing(first_pause_s=0.05, longest_pause_s=30, healthy_after_s=30)
     async with reflecting(server.kubeconfig, timing):
         await until_true(lambda: len(server.lists) > 1)
         await asyncio.sleep(2)  # without backoff this fake gets some 1000 requests a second
@@ -237,12 +237,14 @@ async def test_known_object_that_a_new_list_spoils_is_not_taken_for_deleted(serv
     assert image.emitted == ["+a", "synced", "synced"]
 
 
-def test_backoff_is_jittered_and_bounded() -> None:
-    """A pause is a random part of a bound that doubles up to a maximum; without failures there is no pause."""
-    timing = Timing(first_backoff_s=1, longest_backoff_s=30)
-    assert [timing.backoff_s(failures, 1.0) for failures in range(8)] == [0, 1, 2, 4, 8, 16, 30, 30]
-    assert timing.backoff_s(3, 0.25) == 1
-    assert timing.backoff_s(10_000, 1.0) == 30
+@given(st.integers(0, 2000))
+def test_pauses_are_jittered_and_bounded(attempts: int) -> None:
+    """A pause is a random part of a bound that doubles up to a maximum, and is short again after a success."""
+    pauses = Timing(first_pause_s=1, longest_pause_s=30).pauses()
+    for number in range(attempts):
+        assert 0.5 <= pauses.next_s() <= min(2.0 ** min(number, 5), 30)
+    pauses.reset()
+    assert pauses.next_s() <= 1
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"])), min_size=1, max_size=6))

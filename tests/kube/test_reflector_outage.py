@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from plimsoll.kube.client import connect
 from plimsoll.kube.models import Pod
 from plimsoll.kube.reflector import Reflector, Timing
 from plimsoll.kube.transport import Body, GoneError, PatchKind, Query, TransientError, Transport
+from plimsoll.part.backoff import Pauses
 from tests.kube.reflected import Image
 from tests.servers.apiserver import ApiServer
 from tests.servers.control_plane import until_ready
@@ -70,21 +70,17 @@ class Course:
             yield line
 
 
-class Draws(random.Random):
-    """A source of jitter that records each pause, and makes all pauses equally long."""
+class EqualPauses(Pauses):
+    """Pauses that are recorded, and all equally long."""
 
-    def __init__(self, steps: list[str]) -> None:
-        super().__init__(0)
-        self._steps = steps
+    def __init__(self, steps: list[str], pause_s: float) -> None:
+        super().__init__(pause_s, pause_s)
+        self._steps, self._pause_s = steps, pause_s
 
-    def random(self) -> float:
-        """The part of its bound that a pause takes."""
+    def next_s(self) -> float:
+        """See `Pauses`."""
         self._steps.append("pause")
-        return 1.0
-
-    def uniform(self, a: float, b: float) -> float:  # noqa: ARG002 - the library's signature
-        """The time after which the server ends a watch."""
-        return b
+        return self._pause_s
 
 
 @contextlib.asynccontextmanager
@@ -93,14 +89,8 @@ async def reflecting(api: ApiServer, timing: Timing) -> AsyncIterator[tuple[Imag
     image = Image()
     async with connect(api.kubeconfig()) as client:
         course = Course(client)
-        reflector = Reflector(
-            course,
-            "/api/v1/namespaces/default/pods",
-            Pod,
-            image.take,
-            timing=timing,
-            chance=Draws(course.steps),
-        )
+        reflector = Reflector(course, "/api/v1/namespaces/default/pods", Pod, image.take, timing=timing)
+        reflector._pauses = EqualPauses(course.steps, timing.longest_pause_s)
         task = asyncio.create_task(reflector.run())
         try:
             yield image, reflector, course
@@ -114,7 +104,7 @@ async def test_server_that_is_back_and_has_forgotten_the_version_is_listed_witho
     own_apiserver: ApiServer,
 ) -> None:
     """A restarted API server answers the first watch with 410. The list follows with no pause between them."""
-    timing = Timing(first_backoff_s=0.1, longest_backoff_s=0.1)
+    timing = Timing(first_pause_s=0.1, longest_pause_s=0.1)
     async with reflecting(own_apiserver, timing) as (image, reflector, course):
         await until_true(lambda: reflector.broken_s() == 0)
         # The server's memory begins after this version when it is started again.
@@ -133,7 +123,7 @@ async def test_watch_that_opens_and_breaks_again_and_again_does_not_count_as_liv
     own_apiserver: ApiServer,
 ) -> None:
     """While watches open and break at their first event, the time without a live watch grows."""
-    timing = Timing(first_backoff_s=0.1, longest_backoff_s=0.1, live_after_s=600)
+    timing = Timing(first_pause_s=0.1, longest_pause_s=0.1, live_after_s=600)
     async with reflecting(own_apiserver, timing) as (image, reflector, course):
         await until_true(lambda: image.emitted == ["synced"])
         course.breaks = True
@@ -156,7 +146,11 @@ async def test_silent_watch_counts_as_live_once_it_has_been_open_for_a_while(
     own_apiserver: ApiServer,
 ) -> None:
     """In a quiet cluster no event shows that a watch works, so its time open does. Until then the list counts."""
-    async with reflecting(own_apiserver, Timing(live_after_s=0.2)) as (image, reflector, course):
+    async with reflecting(own_apiserver, Timing(longest_pause_s=0.1, live_after_s=0.2)) as (
+        image,
+        reflector,
+        course,
+    ):
         await until_true(lambda: image.emitted)
         assert reflector.broken_s() < 60
         await until_true(lambda: reflector.broken_s() == 0)

@@ -25,9 +25,9 @@ from plimsoll.placer_api.explain import (
     NodeShortage,
     PodState,
     Preemption,
+    QueuePosition,
     ReasonCount,
     Running,
-    Standing,
     Waiting,
 )
 from plimsoll.placer_api.http import Problem
@@ -47,7 +47,7 @@ WAITS = Explained(
     state=PodState.WAITING,
     text="The pod fits none of 12 nodes: 8 Insufficient memory, and 1 more.",
     waiting=Waiting(
-        queue=Standing(
+        queue=QueuePosition(
             place="parked",
             since="2026-01-01T00:00:00Z",
             waits_s=4000,

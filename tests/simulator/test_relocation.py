@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from plimsoll.ids import PodUid
 from simulator.trace.cluster import Resident, TraceCluster
 from simulator.trace.experiment import policy_for
 from simulator.trace.lists import ListedNode, ListedPod, Trace
 from simulator.trace.relocation import relocate
-from simulator.trace.replay import demand_of, mix_of
+from simulator.trace.replay import demand_of, workload_of
 from tests.slow import examples
 
 POLICY = policy_for("bestfit", 1)
@@ -27,7 +27,7 @@ arrivals = st.lists(
 def cluster_for(pods: list[ListedPod]) -> TraceCluster:
     """Two nodes of two GPUs."""
     nodes = tuple(ListedNode(f"n{number}", 10_000, 8, 2, "T4") for number in range(2))
-    return TraceCluster.of(nodes, mix_of(Trace("t", nodes, tuple(pods))))
+    return TraceCluster.of(nodes, workload_of(Trace("t", nodes, tuple(pods))))
 
 
 def resident(number: int, pod: ListedPod) -> Resident:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from plimsoll.ids import NodeName, PodUid
 from simulator.command import main
 from simulator.trace.arrivals import draw
 from simulator.trace.cluster import TraceCluster
 from simulator.trace.experiment import OFFERED, policy_for
 from simulator.trace.lists import NODE_LIST, ListedNode, ListedPod, Trace, read_trace
-from simulator.trace.replay import demand_of, mix_of, replay
+from simulator.trace.replay import demand_of, replay, workload_of
 from tests.slow import examples
 
 REAL = next(
@@ -59,7 +59,7 @@ def cluster_of(
 ) -> tuple[TraceCluster, tuple[ListedNode, ...]]:
     """An empty cluster for these pods."""
     named = tuple(replace(node, name=f"n{number}") for number, node in enumerate(listed))
-    return TraceCluster.of(named, mix_of(Trace("t", named, tuple(arriving)))), named
+    return TraceCluster.of(named, workload_of(Trace("t", named, tuple(arriving)))), named
 
 
 @pytest.mark.parametrize("policy", OFFERED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from placer.core.booking import Booking, Grant
 from placer.core.explain.slowness import GpuPart, LimitNews, Observed, checks_of, verdict_of
 from placer.core.ledger import Ledger
-from placer.core.standing import OPEN, Standing
+from placer.core.schedulability import OPEN, Schedulability
 from plimsoll.decision import Decision
 from plimsoll.events import Gpu, NodeState, Task
 from plimsoll.ids import GpuUuid, PodUid
@@ -23,7 +23,7 @@ class PodFacts:
         decision: the placer's decision, as the pod states it; None where there is none that can be read.
         news: recent events about its limits; None where none are read.
         cpu: its CPU requests and limits, for people; None where they are not known.
-        standing: its node for new pods.
+        schedulability: what keeps new pods off its node.
     """
 
     state: NodeState | None
@@ -31,7 +31,7 @@ class PodFacts:
     decision: Decision | None = None
     news: tuple[LimitNews, ...] | None = None
     cpu: str | None = None
-    standing: Standing = OPEN
+    schedulability: Schedulability = OPEN
 
 
 def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
@@ -68,19 +68,21 @@ def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
         note=decision.note if decision else "",
         resized=decision.resized if decision else (),
         doubt=booking.doubt.reason if booking.doubt else "",
-        taken_out=tuple(_taken_out(booking, reported, facts.standing)),
+        taken_out=tuple(_taken_out(booking, reported, facts.schedulability)),
         verdict=verdict_of(observed, checks),
         checks=checks,
     )
 
 
-def _taken_out(booking: Booking, reported: Mapping[GpuUuid, Gpu], standing: Standing) -> Iterator[str]:
+def _taken_out(
+    booking: Booking, reported: Mapping[GpuUuid, Gpu], schedulability: Schedulability
+) -> Iterator[str]:
     for uuid in sorted({grant.gpu for grant in booking.grants}):
         gpu = reported.get(uuid)
-        if standing.has_cordoned(uuid, gpu.mig_parent if gpu is not None else None):
+        if schedulability.has_cordoned(uuid, gpu.mig_parent if gpu is not None else None):
             yield f"{uuid} is cordoned: it takes no new pods, and this one may stay"
-    if standing.closed:
-        yield f"{booking.node} takes no new pods: {', '.join(standing.closed)}"
+    if schedulability.closed:
+        yield f"{booking.node} takes no new pods: {', '.join(schedulability.closed)}"
 
 
 def _on(booking: Booking, grant: Grant) -> list[Grant]:

@@ -13,9 +13,9 @@ from placer.core.booking import Booking
 from placer.core.ledger import Ledger
 from placer.core.locality import gpu_labels
 from placer.core.policies.policy import Policy, PolicyError
+from placer.core.policy_context import Context, Request, Rooms
 from placer.core.reasons import Reason
 from placer.core.room import SHARERS_PER_GPU, WHOLE_TOLERANCE_BYTES, Room, misfit
-from placer.core.site import Request, Rooms, Site
 from placer.core.view import NodeView
 from plimsoll.demand import ContainerDemand, hardest_first
 from plimsoll.ids import NodeName, PodUid
@@ -98,10 +98,10 @@ class Freeing:
             None where freeing cannot help: the node has too few GPUs that the pod may have.
         """
         demand, node = self.request.demand, view.node
-        site = Site(self.request, view, rooms, self.ledger)
+        context = Context(self.request, view, rooms, self.ledger)
         usable = [room for room in rooms.values() if self._may_have(node, room)]
         for container in sorted(demand.containers, key=hardest_first):
-            allowed = [room for room in usable if self._is_allowed(site, room, container)]
+            allowed = [room for room in usable if self._is_allowed(context, room, container)]
             if container.gpus > len(allowed):
                 return None
             expected_bytes = self._expected_bytes(container)
@@ -128,9 +128,9 @@ class Freeing:
             and all((node, gpu.uuid) == tied for tied in self.ledger.fixed(demand))
         )
 
-    def _is_allowed(self, site: Site, room: Room, container: ContainerDemand) -> bool:
+    def _is_allowed(self, context: Context, room: Room, container: ContainerDemand) -> bool:
         try:
-            return self.policy.objection(site, room, container) is None
+            return self.policy.objection(context, room, container) is None
         except PolicyError:
             return False  # the next decision says so
 

@@ -21,11 +21,11 @@ from typing import Final
 
 import numpy as np
 
-from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals
+from placer.core.policies.workload_table import Floats, States, TypicalPods, WorkloadPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Fragmentation(MixPolicy):
+class Fragmentation(WorkloadPolicy):
     """Prefers the place by which least becomes unusable for the typical pods."""
 
     name: str = "fragmentation"
@@ -34,8 +34,8 @@ class Fragmentation(MixPolicy):
         """The idle part of a GPU that a pod can use: all or nothing."""
         return np.where(idle_milli >= need_milli, idle_milli, 0.0)[:, None]
 
-    def places(self, states: States, typicals: Typicals) -> Floats:
-        """The idle parts that a kind can use, in units of the GPU that it takes; none where one pod has no place."""
+    def places(self, states: States, typicals: TypicalPods) -> Floats:
+        """The idle parts that a pod type can use, in units of the GPU that it takes; none where it has no place."""
         usable = states.offers[:, 0]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.gpu_type]
         fits = (usable >= sizes) & (states.cpu_milli[:, None] >= typicals.cpu_milli)

@@ -13,8 +13,8 @@ from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
 from placer.core.policies.policy import Judgement, Policy, PolicyError, one_line
+from placer.core.policy_context import AssignedGpu, Context, Request, Rooms
 from placer.core.room import Room
-from placer.core.site import Choice, Request, Rooms, Site
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import GpuUuid, NodeName
 
@@ -54,11 +54,11 @@ class Installed(Policy):
         """See `Policy`; a finite number."""
         return self._call(lambda: _finite(self._inner.score(room, demand), "score"))
 
-    def objection(self, site: Site, room: Room, demand: ContainerDemand) -> str | None:
+    def objection(self, context: Context, room: Room, demand: ContainerDemand) -> str | None:
         """See `Policy`."""
 
         def ask() -> str | None:
-            why = self._inner.objection(site, room, demand)
+            why = self._inner.objection(context, room, demand)
             return None if why is None else one_line(str(why)) or f"policy {self.name} objects"
 
         return self._call(ask)
@@ -76,15 +76,15 @@ class Installed(Policy):
         except PolicyError as error:
             return str(self.fail(error))
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
         """See `Policy`; `placer.core.assignment` checks the answer."""
-        return self._call(lambda: list(self._inner.arrange(site, demand, fitting)))
+        return self._call(lambda: list(self._inner.arrange(context, demand, fitting)))
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:
         """See `Policy`; finite numbers."""
 
         def ask() -> Judgement:
-            made = self._inner.judge(site, choices)
+            made = self._inner.judge(context, assigned)
             parts = {str(where): _parts(given) for where, given in made.sub_scores.items()}
             return Judgement(_finite(made.score, "score"), parts, one_line(str(made.note)))
 

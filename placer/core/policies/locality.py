@@ -31,8 +31,8 @@ from typing import Final
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import EitherIndex, Index, Surroundings
 from placer.core.policies.policy import Judgement, Policy
+from placer.core.policy_context import AssignedGpu, Context
 from placer.core.room import Room
-from placer.core.site import Choice, Site
 from plimsoll.demand import ContainerDemand, PodDemand
 
 _LATER: Final = 0.45
@@ -58,16 +58,16 @@ class LocalityFirst(Policy):
         """For a pod without an affinity label: 0.5 to 1 on a GPU without one, the fuller the higher; else below."""
         return self.rank(room)
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002 - one interface
         """The GPUs by the pod's score, the best first."""
-        return sorted(fitting, key=lambda room: -_worth(site.request.demand, room))
+        return sorted(fitting, key=lambda room: -_worth(context.request.demand, room))
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:
         """The lowest score among the pod's GPUs."""
-        score = min((_worth(site.request.demand, one.room) for one in choices), default=0.0)
+        score = min((_worth(context.request.demand, one.room) for one in assigned), default=0.0)
         parts = {
             f"{one.demand.container}/{one.grant.gpu}": self.sub_scores(one.room, one.demand)
-            for one in choices
+            for one in assigned
         }
         return Judgement(score, parts)
 

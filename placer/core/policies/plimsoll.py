@@ -6,9 +6,9 @@ It goes beyond FGD (`placer.core.policies.fragmentation`) in three points.
   for one pod and eight idle GPUs counts as whole, and its GPUs are stranded. Here a node also counts by the number of
   pods that it still takes, the lesser of what its GPUs and its CPU take. The two are mixed: `COUNTED` of the worth is
   by number, the rest by the idle part as in FGD. The number alone forgets remainders that small pods could still use.
-- **Scarcity.** A place that is one of a thousand for its kind costs little, and the last one costs much. So the
-  places of each kind count in inverse proportion to how many the whole cluster still has. That keeps models for the
-  pods that name them: a kind that only few GPUs suit has few places from the start.
+- **Scarcity.** A place that is one of a thousand for its pod type costs little, and the last one costs much. So the
+  places of each pod type count in inverse proportion to how many the whole cluster still has. That keeps models for
+  the pods that name them: a type that only few GPUs suit has few places from the start.
 - **Pods that declare no memory.** Nobody knows what such a pod takes from its GPU, so no loss can be weighed, and
   packing makes tasks fail for want of memory. They go where most is free, as under `headroom`.
 
@@ -25,10 +25,10 @@ import numpy as np
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import EitherIndex, Index, Surroundings
 from placer.core.policies.headroom import HEADROOM
-from placer.core.policies.mix_table import Floats, MixPolicy, States, Typicals
 from placer.core.policies.policy import Judgement
+from placer.core.policies.workload_table import Floats, States, TypicalPods, WorkloadPolicy
+from placer.core.policy_context import AssignedGpu, Context, Request
 from placer.core.room import Room
-from placer.core.site import Choice, Request, Site
 from plimsoll.demand import ContainerDemand
 
 COUNTED: Final = 0.3
@@ -38,37 +38,39 @@ BUCKET_MILLI: Final = 80.0
 """Losses within such a step are equal, in thousandths of a GPU; FGD's rounding has steps of some 40."""
 
 SCARCEST: Final = 100.0
-"""The most by which scarcity raises the worth of a place, so that a kind without places does not rule all."""
+"""The most by which scarcity raises the worth of a place, so that a pod type without places does not rule all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plimsoll(MixPolicy):
+class Plimsoll(WorkloadPolicy):
     """Prefers the place that costs future pods least."""
 
     name: str = "plimsoll"
 
     def index(self, around: Surroundings) -> Index:
-        """An index by kind of pod, and one for pods that declare no memory."""
-        return EitherIndex(_is_undeclared, GpuIndex(HEADROOM.rank, around), MixPolicy.index(self, around))
+        """An index by pod type, and one for pods that declare no memory."""
+        return EitherIndex(
+            _is_undeclared, GpuIndex(HEADROOM.rank, around), WorkloadPolicy.index(self, around)
+        )
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
         """The GPUs by which the node loses least; for a pod that declares no memory, those with most room."""
-        if _is_undeclared(site.request):
-            return HEADROOM.arrange(site, demand, fitting)
-        return MixPolicy.arrange(self, site, demand, fitting)
+        if _is_undeclared(context.request):
+            return HEADROOM.arrange(context, demand, fitting)
+        return WorkloadPolicy.arrange(self, context, demand, fitting)
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:
         """Judge by the loss of the node; a pod that declares no memory by the room on its GPUs."""
-        if _is_undeclared(site.request):
-            return HEADROOM.judge(site, choices)
-        return MixPolicy.judge(self, site, choices)
+        if _is_undeclared(context.request):
+            return HEADROOM.judge(context, assigned)
+        return WorkloadPolicy.judge(self, context, assigned)
 
     def offers(self, idle_milli: Floats, need_milli: Floats) -> Floats:
         """The idle part that a pod can use, and the number of pods that fit."""
         count = np.floor(idle_milli / need_milli)
         return np.stack([np.where(count > 0, idle_milli, 0.0), count], axis=1)
 
-    def places(self, states: States, typicals: Typicals) -> Floats:
+    def places(self, states: States, typicals: TypicalPods) -> Floats:
         """The mean of the number of pods that fit, and of the usable idle part in units of a pod."""
         usable, count = states.offers[:, 0], states.offers[:, 1]
         sizes = np.maximum(typicals.gpus * typicals.need_milli, 1.0)[states.gpu_type]
@@ -82,7 +84,7 @@ class Plimsoll(MixPolicy):
         return 1 / (1 + np.ceil(lost_milli / BUCKET_MILLI - ROUNDING) * BUCKET_MILLI / 1000)
 
     def scarcity(self, supply: Floats, capacity: Floats) -> Floats | None:
-        """The places that the kind had in an empty cluster of GPUs that suit it, for each that is left."""
+        """The places that the pod type had in an empty cluster of GPUs that suit it, for each that is left."""
         return np.minimum(capacity / (supply + 1), SCARCEST)
 
 

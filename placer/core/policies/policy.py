@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from placer.core.gpu_index import GpuIndex
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
+from placer.core.policy_context import AssignedGpu, Context, Request
 from placer.core.room import Room
-from placer.core.site import Choice, Request, Site
 from plimsoll.demand import ContainerDemand
 from plimsoll.part.errors import SHOWN_CHARS, PlimsollError
 
@@ -77,7 +77,7 @@ class Policy(ABC):
     def score(self, room: Room, demand: ContainerDemand) -> float:
         """The score of this GPU for this container; higher is better."""
 
-    def objection(self, site: Site, room: Room, demand: ContainerDemand) -> str | None:  # noqa: ARG002 - for overriding
+    def objection(self, context: Context, room: Room, demand: ContainerDemand) -> str | None:  # noqa: ARG002 - for overriding
         """The reason, in few words, why a GPU must not be used although the container fits on it; None: it may be."""
         return None
 
@@ -85,30 +85,30 @@ class Policy(ABC):
         """All but the node on which objections to this pod depend. Equal values mean equal objections."""
         return None
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
         """The GPUs for a container, the best first; the first `demand.gpus` of them are taken.
 
         Args:
-            site: the node, the pod, and the GPUs that its other containers have been given so far.
+            context: the node, the pod, and the GPUs that its other containers have been given so far.
             demand: the container's demand.
             fitting: the GPUs that fit and to which the policy has no objection, at least `demand.gpus`, with the room
                 that the pod's other containers leave. The answer holds some of them, and at least this many of them.
         """
         return sorted(fitting, key=lambda room: -self.score(room, demand))
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:  # noqa: ARG002 - for overriding
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:  # noqa: ARG002 - for overriding
         """Judge a place for the whole pod; the score is never above the bound that the index gives for the node.
 
         Args:
-            site: the node with the room before the pod.
-            choices: a GPU for each container, as often as the container asks for GPUs, in the pod's order of
+            context: the node with the room before the pod.
+            assigned: a GPU for each container, as often as the container asks for GPUs, in the pod's order of
                 containers. None for a pod that asks for no GPU.
         """
         return Judgement(
-            score=min((self.score(one.room, one.demand) for one in choices), default=0.0),
+            score=min((self.score(one.room, one.demand) for one in assigned), default=0.0),
             sub_scores={
                 f"{one.demand.container}/{one.grant.gpu}": self.sub_scores(one.room, one.demand)
-                for one in choices
+                for one in assigned
             },
         )
 

@@ -20,11 +20,7 @@ from typing import Final
 
 from placer.core.index import Index, Surroundings
 from placer.core.ledger import Ledger
-from placer.core.policies.policy import Judgement, Policy
-from placer.core.reasons import Reason
-from placer.core.room import Room
-from placer.core.site import Choice, Request, Site
-from placer.core.topology.choice import (
+from placer.core.policies.best_gpus import (
     FRAGMENT,
     chosen,
     empty_among,
@@ -33,6 +29,10 @@ from placer.core.topology.choice import (
     packed,
     worth,
 )
+from placer.core.policies.policy import Judgement, Policy
+from placer.core.policy_context import AssignedGpu, Context, Request
+from placer.core.reasons import Reason
+from placer.core.room import Room
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import ContainerName
 
@@ -55,28 +55,28 @@ class Topology(Policy):
         """The rank: the links are those of a node, so `judge` has the score."""
         return self.rank(room)
 
-    def objection(self, site: Site, room: Room, demand: ContainerDemand) -> str | None:  # noqa: ARG002 - one interface
+    def objection(self, context: Context, room: Room, demand: ContainerDemand) -> str | None:  # noqa: ARG002 - one interface
         """Objects to a GPU of another model than the owner's other pods have."""
-        allowed = owner_models(site.request, site.ledger)
+        allowed = owner_models(context.request, context.ledger)
         return Reason.OWNER_MODEL.value if allowed and room.gpu.model not in allowed else None
 
     def state(self, request: Request, ledger: Ledger) -> Hashable:
         """The models of the owner's other pods."""
         return owner_models(request, ledger)
 
-    def arrange(self, site: Site, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:
         """The cheapest set; among equals the one that leaves the closest pairs of empty GPUs, then the fullest."""
-        links = links_of(site.node, site.rooms)
-        empty = empty_among(links, site.rooms, {choice.grant.gpu for choice in site.chosen})
+        links = links_of(context.node, context.rooms)
+        empty = empty_among(links, context.rooms, {one.grant.gpu for one in context.chosen})
         return chosen(links, empty, fitting, demand.gpus)
 
-    def judge(self, site: Site, choices: Sequence[Choice]) -> Judgement:
+    def judge(self, context: Context, assigned: Sequence[AssignedGpu]) -> Judgement:
         """The lowest score of the pod's containers, each on the node as it is before the pod."""
         given: dict[ContainerName, list[Room]] = {}
-        for choice in choices:
-            given.setdefault(choice.demand.container, []).append(site.rooms[choice.grant.gpu])
-        links = links_of(site.node, site.rooms)
-        empty = empty_among(links, site.rooms)
+        for one in assigned:
+            given.setdefault(one.demand.container, []).append(context.rooms[one.grant.gpu])
+        links = links_of(context.node, context.rooms)
+        empty = empty_among(links, context.rooms)
         scores = {name: worth(links, empty, rooms) for name, rooms in given.items()}
         parts: dict[str, dict[str, float]] = {}
         for name, rooms in given.items():
@@ -84,25 +84,25 @@ class Topology(Policy):
             for room in rooms:
                 parts[f"{name}/{room.gpu.uuid}"] = {
                     what: round(scores[name], 6),
-                    **self.sub_scores(room, choices[0].demand),
+                    **self.sub_scores(room, assigned[0].demand),
                 }
-        return Judgement(min(scores.values(), default=0.0), parts, _note(site, given))
+        return Judgement(min(scores.values(), default=0.0), parts, _note(context, given))
 
     def index(self, around: Surroundings) -> Index:
         """The nodes by the score of their best GPUs for the pod's hardest container."""
         # The import of numpy takes a tenth of a second, which commands that only name the policy do without.
-        from placer.core.topology.table import TopologyIndex  # noqa: PLC0415
+        from placer.core.policies.topology_table import TopologyIndex  # noqa: PLC0415
 
         return TopologyIndex(around)
 
 
-def _note(site: Site, given: dict[ContainerName, list[Room]]) -> str:
+def _note(context: Context, given: dict[ContainerName, list[Room]]) -> str:
     """The links of each container with several GPUs, or that they are not known."""
-    hardware = site.node.hardware
+    hardware = context.node.hardware
     if not given:
         return ""
-    if hardware is None or not hardware.knows(site.rooms):
-        return f"links between the GPUs of node {site.node.node} are not known, so all count as equal"
+    if hardware is None or not hardware.knows(context.rooms):
+        return f"links between the GPUs of node {context.node.node} are not known, so all count as equal"
     levels = {name: hardware.levels(room.gpu.uuid for room in rooms) for name, rooms in given.items()}
     return "; ".join(f"links of {name}: {found}" for name, found in levels.items() if found)
 

@@ -1,4 +1,4 @@
-"""The things that a relocation consists of: pods that may move, spots, moves, and the plan that joins them."""
+"""The things that a relocation consists of: evictable pods, spots, moves, and the plan that joins them."""
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
@@ -21,27 +21,29 @@ class Spot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Movable:
-    """A pod that may be moved.
+class EvictablePod:
+    """A pod that may be moved: evicted, so that its controller makes it anew.
 
     Attributes:
         pod: its uid.
         node: the node where it runs.
         gpus: the GPUs that it has there.
         cost: stated by its owner; 0 or more.
+        name: its namespace and name, for people; empty where nobody reads it.
     """
 
     pod: PodUid
     node: NodeName
     gpus: frozenset[GpuUuid]
     cost: float
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A pod that is evicted, and the place that is kept for its replacement."""
 
-    movable: Movable
+    evicted: EvictablePod
     to: Booking
 
 
@@ -62,11 +64,14 @@ class Relocation:
     @property
     def cost(self) -> float:
         """The costs of all moved pods together."""
-        return sum(one.movable.cost for one in self.moves)
+        return sum(one.evicted.cost for one in self.moves)
 
 
-class Board(Protocol):
-    """A cluster in which pods are supposed to be gone, and others to be there. It must not change during a search."""
+class Snapshot(Protocol):
+    """The pods and nodes that a search reads, of which some pods are supposed to be gone, and others to be there.
+
+    It must not change during a search.
+    """
 
     def spots(self, pod: PodUid) -> Sequence[Spot]:
         """The spots where this pod may fit as it is now, each once; of equals, the first is taken."""
@@ -74,7 +79,7 @@ class Board(Protocol):
     def hosts(self, pod: PodUid) -> Sequence[Spot]:
         """The spots where this pod may fit once pods leave, likewise."""
 
-    def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
+    def evictable(self, pod: PodUid, spot: Spot) -> Sequence[EvictablePod]:
         """The pods that may be moved, and whose leaving may help this pod at this spot; those of low cost first."""
 
     def place(

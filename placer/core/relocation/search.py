@@ -7,8 +7,8 @@ pods leave busy neighbours rather than quiet ones, and go to quiet ones. The wai
 
 The number of moves and their cost are the least there are, as long as the search stays within its trials. Traffic is
 weighed pod by pod: each moved pod takes the quietest GPU that leaves the others a place. What always holds: in a plan
-all pods have room at the same time, no pod moves that the board does not offer, and the same board gives the same
-plan.
+all pods have room at the same time, no pod moves that the snapshot does not offer, and the same snapshot gives the
+same plan.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Final
 
 from placer.core.booking import Booking
-from placer.core.relocation.plan import Board, Movable, Move, Relocation, Spot, Steps
+from placer.core.relocation.plan import EvictablePod, Move, Relocation, Snapshot, Spot, Steps
 from plimsoll.ids import PodUid
 
 MOST_MOVES: Final = 3
@@ -37,17 +37,17 @@ class _State:
     """A part of a plan: the pods without a place, the pods that have left theirs, and the places given so far."""
 
     pending: tuple[PodUid, ...]
-    gone: tuple[Movable, ...] = ()
+    gone: tuple[EvictablePod, ...] = ()
     placed: tuple[Booking, ...] = ()
 
     @property
     def cost(self) -> float:
         return sum(one.cost for one in self.gone)
 
-    def without(self, group: tuple[Movable, ...]) -> "_State":
+    def without(self, group: tuple[EvictablePod, ...]) -> "_State":
         return replace(self, gone=(*self.gone, *group))
 
-    def settled(self, place: Booking, group: tuple[Movable, ...] = ()) -> "_State":
+    def settled(self, place: Booking, group: tuple[EvictablePod, ...] = ()) -> "_State":
         """The first pending pod has a place, for which a group of pods leaves."""
         left = (*self.pending[1:], *(one.pod for one in group))
         return _State(left, (*self.gone, *group), (*self.placed, place))
@@ -57,7 +57,7 @@ class _State:
 class _Search:
     """A search for plans of this many moves."""
 
-    board: Board
+    snapshot: Snapshot
     moves: int
     trials: int
     best: Relocation | None = None
@@ -76,14 +76,14 @@ class _Search:
                 if fewest == 0:
                     return 0  # to move more pods only costs more
         if len(state.gone) < self.moves:
-            for spot in self.board.hosts(state.pending[0]):
+            for spot in self.snapshot.hosts(state.pending[0]):
                 fewest = _least(fewest, (yield from self._clear(spot, state)))
         return fewest
 
     def _clear(self, spot: Spot, state: _State) -> Steps[int | None]:
         """Let further pods leave a spot for the first pending pod: each group of pods that must all leave."""
         left = {one.pod for one in state.gone}
-        offered = tuple(one for one in self.board.movable(state.pending[0], spot) if one.pod not in left)
+        offered = tuple(one for one in self.snapshot.evictable(state.pending[0], spot) if one.pod not in left)
         if not offered or (yield from self._try(spot, state.without(offered))) is None:
             return None
         enough: list[frozenset[PodUid]] = []
@@ -99,21 +99,21 @@ class _Search:
                 fewest = _least(fewest, None if further is None else further + len(group))
         return fewest
 
-    def _groups(self, offered: tuple[Movable, ...], most: int) -> Iterator[tuple[Movable, ...]]:
+    def _groups(self, offered: tuple[EvictablePod, ...], most: int) -> Iterator[tuple[EvictablePod, ...]]:
         for size in range(1, most + 1):
             yield from combinations(offered, size)
 
-    def _costs_more(self, state: _State, group: tuple[Movable, ...]) -> bool:
+    def _costs_more(self, state: _State, group: tuple[EvictablePod, ...]) -> bool:
         return self.best is not None and state.without(group).cost > self.best.cost
 
     def _quietest_first(self, state: _State) -> list[Spot]:
         """The spots for the first pending pod, those that pods have left too."""
-        spots = self.board.spots(state.pending[0])
+        spots = self.snapshot.spots(state.pending[0])
         if not state.placed:
             return list(spots)
         left = (Spot(one.node, gpu) for one in state.gone for gpu in sorted(one.gpus))
         every = dict.fromkeys((*spots, *left)) if all(spot.gpu for spot in spots) else spots
-        return sorted(every, key=lambda spot: self.board.traffic_pct(*spot) if spot.gpu else 0.0)
+        return sorted(every, key=lambda spot: self.snapshot.traffic_pct(*spot) if spot.gpu else 0.0)
 
     def _try(self, spot: Spot, state: _State) -> Steps[Booking | None]:
         """The place of the first pending pod at a spot. Equal questions are asked once."""
@@ -125,7 +125,7 @@ class _Search:
             if self.trials <= 0:
                 raise _ExhaustedError
             self.trials -= 1
-            self.known[key] = self.board.place(pod, spot, gone, there)
+            self.known[key] = self.snapshot.place(pod, spot, gone, there)
             yield
         return self.known[key]
 
@@ -138,26 +138,26 @@ class _Search:
             self.best = found
 
     def _traffic_pct(self, state: _State) -> float:
-        traffic_pct = self.board.traffic_pct
+        traffic_pct = self.snapshot.traffic_pct
         to = {(one.pod, one.node, grant.gpu) for one in state.placed[1:] for grant in one.grants}
         reached = sum(traffic_pct(node, gpu) for _, node, gpu in sorted(to))
         return reached - sum(traffic_pct(one.node, gpu) for one in state.gone for gpu in sorted(one.gpus))
 
 
 def search(
-    board: Board, pod: PodUid, most_moves: int = MOST_MOVES, most_trials: int = MOST_TRIALS
+    snapshot: Snapshot, pod: PodUid, most_moves: int = MOST_MOVES, most_trials: int = MOST_TRIALS
 ) -> Steps[Relocation | None]:
     """The best plan for a waiting pod; None if there is none, or none was found within the trials.
 
     Args:
-        board: the cluster.
+        snapshot: the cluster.
         pod: the waiting pod.
         most_moves: 1 or more.
         most_trials: the most trials of all steps together.
     """
     known: dict[object, Booking | None] = {}
     for moves in range(1, most_moves + 1):
-        searching = _Search(board, moves, most_trials, known=known)
+        searching = _Search(snapshot, moves, most_trials, known=known)
         try:
             yield from searching.fill(_State((pod,)))
         except _ExhaustedError:
@@ -168,15 +168,15 @@ def search(
     return None
 
 
-def confirmed(board: Board, pod: PodUid, found: Relocation) -> Relocation | None:
-    """The same plan by all that the board shows now; None if a pod has no place any more."""
-    gone = [one.movable for one in found.moves]
+def confirmed(snapshot: Snapshot, pod: PodUid, found: Relocation) -> Relocation | None:
+    """The same plan by all that the snapshot shows now; None if a pod has no place any more."""
+    gone = [one.evicted for one in found.moves]
     placed: list[Booking] = []
-    for mover, to in ((pod, found.place), *((one.movable.pod, one.to) for one in found.moves)):
+    for uid, to in ((pod, found.place), *((one.evicted.pod, one.to) for one in found.moves)):
         gpus = {grant.gpu for grant in to.grants}
         spot = Spot(to.node, next(iter(gpus)) if len(gpus) == 1 else None)
         left = frozenset(one.pod for one in gone if one.node == to.node)
-        place = board.place(mover, spot, left, [one for one in placed if one.node == to.node])
+        place = snapshot.place(uid, spot, left, [one for one in placed if one.node == to.node])
         if place is None:
             return None
         placed.append(place)

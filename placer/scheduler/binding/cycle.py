@@ -14,12 +14,12 @@ from typing import Final
 from placer.core.plan import Plan
 from placer.metrics import Metrics
 from placer.scheduler.binding.binding import Binder, BindResult, Ending
+from placer.scheduler.binding.volumes import VolumeBinding
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.nominating import Nominating
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
-from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes
+from placer.scheduler.plugins.volume_binding import AssumedVolumes
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR
@@ -79,7 +79,7 @@ class BindingCycle:
         claims: binds them.
         binder: binds pods.
         results: reports each result to people, and on the bus. Its recorder waits while pods are being bound.
-        nominating: learns of nominated pods that were not bound.
+        nominated: learns of nominated pods that were not bound.
         metrics: measures binds.
         permits: one for each write.
     """
@@ -89,7 +89,7 @@ class BindingCycle:
     claims: VolumeBinding
     binder: Binder
     results: Results
-    nominating: Nominating
+    nominated: NominatedPods
     metrics: Metrics
     permits: Permits
     _slow: Counter[str] = field(default_factory=Counter)  # by namespace
@@ -191,7 +191,7 @@ class BindingCycle:
         if self.cache.is_assumed(uid):  # else the watch has already shown the pod bound, ended or deleted
             self.cache.forget(uid)
             if (queued := self.queue.get(uid)) is not None:
-                self.nominating.not_bound(queued.pod)
+                self.nominated.not_bound(queued.pod)
         self._try_again(uid, ending)
         if ending.result is BindResult.REFUSED:
             self.results.refused(pod, f"Binding was refused: {ending.message}", SCHEDULER_ERROR)

@@ -6,18 +6,21 @@ readable decision counts against every GPU of its node. Both are reported with a
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.core.booking import Booking, Doubt, booking_of, larger
-from placer.core.foreign import foreign_booking
+import msgspec
+
+from placer.core.booking import Booking, Doubt, booking_of, grant_of, larger
 from placer.core.ledger import Ledger
+from placer.core.owners import owner_of
 from placer.core.resize.change import ResizeChange
 from placer.scheduler.pods.needs import needs_of
 from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
-from plimsoll.demand import parse_pod
+from plimsoll.demand import ContainerDemand, parse_pod
 from plimsoll.events import NodeState
-from plimsoll.ids import GpuUuid, NodeName, PodUid
+from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from plimsoll.kube.models import Pod
 from plimsoll.part.errors import InputError
 
@@ -155,14 +158,14 @@ class Bookings:
 
     def _learn_kind(self, pod: Pod) -> None:
         """Count a pod among the typical pods: one that was placed before this placer began, or by another placer."""
-        uid, mix = PodUid(pod.metadata.uid), self._ledger.mix
-        if mix.knows(uid) or not (pod.spec.schedulerName == SCHEDULER_NAME or asks_gpu(pod)):
+        uid, workload = PodUid(pod.metadata.uid), self._ledger.workload
+        if workload.knows(uid) or not (pod.spec.schedulerName == SCHEDULER_NAME or asks_gpu(pod)):
             return
         try:
             demand, needs = parse_pod(pod), needs_of(pod)
         except InputError:
             return  # such a pod is refused today, so later pods are not like it
-        mix.see(uid, demand, needs.amounts.get("cpu", 0))
+        workload.see(uid, demand, needs.amounts.get("cpu", 0))
 
     def _read_first(self, pod: Pod, stated: Booking | None, damage: InputError | None) -> None:
         uid = PodUid(pod.metadata.uid)
@@ -219,3 +222,37 @@ def _same(one: Booking | None, other: Booking) -> bool:
 def _is_later(version: str, other: str) -> bool:
     """Whether a resourceVersion is later; both are whole numbers, which grow (Kubernetes 1.35, KEP-5504)."""
     return version.isdecimal() and other.isdecimal() and int(version) > int(other)
+
+
+_EVERYTHING: Final = ContainerDemand(ContainerName(""), 1, None, 0, 100, whole=True)
+
+
+def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> Booking:
+    """The booking of a bound pod whose GPUs nobody knows: bound by somebody else, static, or with a damaged decision.
+
+    It counts against every GPU of its node by its resources alone, because its annotations are its owner's to edit.
+    On each GPU it has what its containers request per GPU. A container that requests whole GPUs, or whose request
+    cannot be read, takes every GPU whole.
+
+    Args:
+        pod: bound; requests one of our resources.
+        usable_bytes: by GPU of the node, from its last report; empty before its first.
+        why: the reason, for people, without an end.
+    """
+    demands = _demands(pod)
+    grants = tuple(
+        grant_of(demand, gpu, size if demand.whole else 0)
+        for gpu, size in usable_bytes.items()
+        for demand in demands
+    )
+    node = NodeName(pod.spec.nodeName or "")
+    reason = f"{why}; the pod counts against every GPU of {node}"
+    doubt = Doubt(pod.metadata.namespace, pod.metadata.name, reason, foreign=True)
+    return Booking(PodUid(pod.metadata.uid), node, grants, owner_of(pod), doubt)
+
+
+def _demands(pod: Pod) -> tuple[ContainerDemand, ...]:
+    bare = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=None))
+    with suppress(InputError):
+        return parse_pod(bare).containers
+    return (_EVERYTHING,)

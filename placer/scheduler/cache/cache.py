@@ -17,11 +17,11 @@ from placer.core.ranking import Ranking, ReadCount
 from placer.scheduler.cache.bookings import Bookings
 from placer.scheduler.cache.labels import LabelIndex
 from placer.scheduler.node_info import NodeInfo, Requested, node_info_of
-from placer.scheduler.plugins.pod_counts.constraints import (
+from placer.scheduler.pods.assigned_pods import AssignedPod, AssignedPods
+from placer.scheduler.pods.constraints import (
     existing_anti_affinity_of,
     readable_anti_affinity_of,
 )
-from placer.scheduler.pods.assigned_pods import AssignedPod, AssignedPods
 from placer.scheduler.pods.needs import Needs, needs_of
 from placer.scheduler.pods.nominator import Nomination, Nominator
 from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause

@@ -6,8 +6,8 @@ What always holds: a heartbeat of a node changes nothing. A node that cannot be 
 import asyncio
 from dataclasses import dataclass, field
 
+from placer.scheduler.binding.volumes import VolumeBinder
 from placer.scheduler.failures.renewal import Renewal
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinder
 from placer.scheduler.profile import Profile
 from plimsoll.cordons import cordoned_gpus
 from plimsoll.ids import NodeName

@@ -9,13 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placer.relocation.kept import KeptRooms
-from placer.resize.tickets import Tickets
+from placer.scheduler.binding.volumes import VolumeBinding
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.preempting import Preempting
-from placer.scheduler.plugins.volume_binding.binder import VolumeBinding
 from placer.scheduler.pods.pod_info import same_pod
+from placer.scheduler.preemption.nominated_pods import NominatedPods
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import SCHEDULER_ERROR, UNSCHEDULABLE, scheduled_condition
 from plimsoll.contract import DECISION, SCHEDULER_NAME
@@ -45,9 +43,8 @@ class PodEventHandler:
         queue: the pods without a node that this scheduler could place.
         cache: the nodes with their pods.
         claims: learns which pods wait for claims, and which have ended.
-        preempting: learns of nominated pods and of victims.
-        tickets: learns of bound pods, which may be resized.
-        kept: learns of pods that may be replacements of moved ones.
+        nominated: learns of nominated pods and of victims.
+        on_waiting: called with each pod that waits for this scheduler, before it is queued.
         on_rival: called with a pod that waited for this scheduler, and that somebody else gave GPUs.
         synced: set once all pods were read.
     """
@@ -56,9 +53,8 @@ class PodEventHandler:
     queue: Queue
     cache: Cache
     claims: VolumeBinding
-    preempting: Preempting
-    tickets: Tickets
-    kept: KeptRooms
+    nominated: NominatedPods
+    on_waiting: Callable[[Pod], None]
     on_rival: Callable[[Pod], None]
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,25 +83,23 @@ class PodEventHandler:
             self._drop(uid)
         elif pod.spec.nodeName:
             self._confirm(pod)
-            self.tickets.note(pod)
         elif _is_ours(pod):
-            self.preempting.nominating.observe(pod)
-            self.kept.take(pod)
+            self.nominated.observe(pod)
+            self.on_waiting(pod)
             self._await_node(pod, is_changed=known is None or not same_pod(pod, known))
         elif not self.cache.is_assumed(uid):
             self.forget_waiting(uid)
-            self.preempting.nominating.observe(pod)
+            self.nominated.observe(pod)
 
     def _drop(self, uid: PodUid) -> None:
         """Free the room of a pod that is gone or ended, for waiting pods."""
         ended = self.cache.assigned.find(uid)
         self.forget_waiting(uid)
-        self.preempting.forget(uid)
+        self.nominated.forget(uid)
         self.cache.forget(uid)
         self.claims.binder.note_pod(uid)
         if ended is not None:
-            self.preempting.nominating.pod_ends(ended.node)
-        self.tickets.forget(uid)
+            self.nominated.pod_ends(ended.node)
 
     def _confirm(self, pod: Pod) -> None:
         uid = PodUid(pod.metadata.uid)
@@ -116,7 +110,7 @@ class PodEventHandler:
         ):
             self.on_rival(pod)
         self.forget_waiting(uid)
-        self.preempting.forget(uid)
+        self.nominated.forget(uid)
         try:
             self.cache.confirm(pod)
         except InputError as error:
@@ -124,7 +118,7 @@ class PodEventHandler:
             get_logger().error("bound pod counts in part", pod=name, error=str(error))
         self.claims.binder.note_pod(uid)
         if pod.metadata.deletionTimestamp:
-            self.preempting.nominating.pod_ends(NodeName(pod.spec.nodeName or ""))
+            self.nominated.pod_ends(NodeName(pod.spec.nodeName or ""))
 
     def _await_node(self, pod: Pod, *, is_changed: bool) -> None:
         uid = PodUid(pod.metadata.uid)

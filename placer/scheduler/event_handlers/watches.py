@@ -9,14 +9,14 @@ from placer.scheduler.event_handlers.cluster_events import ClusterEvents
 from placer.scheduler.event_handlers.namespaces import NamespaceEventHandler
 from placer.scheduler.event_handlers.nodes import NodeEventHandler
 from placer.scheduler.event_handlers.pods import PodEventHandler
-from placer.scheduler.plugins.default_preemption.budgets import Budgets
 from placer.scheduler.plugins.volumes.watches import VolumeWatches
+from placer.scheduler.preemption.budgets import Budgets
 from placer.scheduler.queue.queueing_hints import EVERYTHING
 from plimsoll.kube.models import DisruptionBudget, Namespace, Node, Pod
 from plimsoll.kube.reflector import Change, Reflector, Timing
 from plimsoll.kube.transport import Transport
 
-TIMING: Final = Timing(longest_backoff_s=2.0)
+TIMING: Final = Timing(longest_pause_s=2.0)
 """The timing of each watch that a decision depends on. After an outage nothing is placed before these watches are
 tried again. A cluster has a few placers of some ten watches each, so frequent attempts are no load for a server that
 is coming up."""

@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 
 from placer.metrics import Metrics
 from placer.scheduler.clock import loop_now_s
-from placer.scheduler.plugins.default_preemption.preempting import Preempting
 from placer.scheduler.pods.assigned_pods import priority_of
 from placer.scheduler.pods.pod_info import PodInfo
+from placer.scheduler.preemption.post_filter import DefaultPreemption
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import Diagnosis, QueuedPodInfo
 from placer.scheduler.queue.queueing_hints import NOTHING, Cause, causes_of, largest_request
@@ -80,14 +80,14 @@ class FailureHandler:
     Attributes:
         queue: the pods without a node.
         scheduling: judges nodes.
-        preempting: explains, and has pods of lower priority deleted where that makes room.
+        preemption: explains, and has pods of lower priority deleted where that makes room.
         metrics: counts the refusals that pods shared.
         report: takes each refusal.
     """
 
     queue: Queue
     scheduling: PodScheduling
-    preempting: Preempting
+    preemption: DefaultPreemption
     metrics: Metrics
     report: Report
     _refused: Backlog = field(default_factory=Backlog)
@@ -123,7 +123,7 @@ class FailureHandler:
             if pod.info is not info:
                 self._settle(pod, info, None)
             elif not self.shares_diagnosis(pod, info):
-                explained = await self.preempting.refuse(info)
+                explained = await self.preemption.refuse(info)
                 pod = self.queue.get(info.request.pod)
                 if pod is not None:
                     self._settle(pod, info, explained)
@@ -134,12 +134,7 @@ class FailureHandler:
         now_s = loop_now_s()
         if pod.info is info and explained is not None:
             pod.overtaken = 0
-            diagnosis = diagnosis_of(
-                info,
-                explained,
-                self.scheduling.profile.framework.cause,
-                may_pass=self.preempting.may_pass(pod.uid),
-            )
+            diagnosis = diagnosis_of(info, explained, self.scheduling.profile.framework.cause)
             self.queue.add_unschedulable(pod.uid, self._signature(info), diagnosis, now_s)
             self.report(pod.pod, diagnosis.note, UNSCHEDULABLE)
         elif pod.overtaken < OVERTAKEN_AT_MOST:
@@ -167,9 +162,7 @@ class FailureHandler:
         return info.signature, expected, volumes, meta.namespace, frozenset((meta.labels or {}).items())
 
 
-def diagnosis_of(
-    info: PodInfo, explained: Explanation, cause_of: Callable[[str], Cause], *, may_pass: bool = False
-) -> Diagnosis:
+def diagnosis_of(info: PodInfo, explained: Explanation, cause_of: Callable[[str], Cause]) -> Diagnosis:
     """The diagnosis that pods of one signature share, by the explanation of why one of them fits nowhere."""
     demand = info.request.demand
     may_preempt = info.pod.spec.preemptionPolicy != "Never"
@@ -180,5 +173,5 @@ def diagnosis_of(
         explained.reasons,
         topics=explained.topics,
         priority=priority_of(info.pod) if may_preempt and not explained.is_of_pod else None,
-        may_pass=may_pass,
+        may_pass=explained.may_pass,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from placer.scheduler.failures.handler import diagnosis_of
-from placer.scheduler.plugins.default_preemption.preempting import Preempting
+from placer.scheduler.preemption.post_filter import DefaultPreemption
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.queue.queued_pod import SignatureClass
 from plimsoll.kube.models import Pod
@@ -32,12 +32,12 @@ class Renewal:
 
     Attributes:
         queue: the pods without a node.
-        preempting: explains refusals.
+        preemption: explains refusals.
         report: takes a pod and its new text.
     """
 
     queue: Queue
-    preempting: Preempting
+    preemption: DefaultPreemption
     report: Callable[[Pod, str], None]
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -62,11 +62,11 @@ class Renewal:
         if info is None:
             return  # none waits, or they were placed or are gone meanwhile
         began_s = asyncio.get_running_loop().time()
-        explained = await self.preempting.explain(info)
+        explained = await self.preemption.explain(info)
         spent_s = asyncio.get_running_loop().time() - began_s
         if explained is not None:  # else one is tried, as a node has a place by now or may get one
             diagnosis = diagnosis_of(
-                info, explained, self.preempting.search.scheduling.profile.framework.cause
+                info, explained, self.preemption.search.scheduling.profile.framework.cause
             )
             self.queue.unschedulable.renew(alike, diagnosis)
             for one in pods:

@@ -12,9 +12,9 @@ from typing import Final
 
 from placer.core.node_scores import NodeScore
 from placer.core.selector import LabelledNode
-from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm
 from placer.scheduler.plugins.pod_counts.counts import CountChanges, CountedConstraints, add, changed_by
-from placer.scheduler.plugins.pod_counts.matching import LabelsOf, labels_of_pod
+from placer.scheduler.pods.constraints import AffinityTerm
+from placer.scheduler.pods.matching import LabelsOf, labels_of_pod
 from plimsoll.kube.models import Pod
 
 AFFINITY: Final = "node(s) didn't match pod affinity rules"

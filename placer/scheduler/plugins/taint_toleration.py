@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Final
 
-from placer.core.standing import REPELLING, readiness_of
+from placer.core.schedulability import REPELLING, readiness_of
 from placer.core.tolerations import Tolerations
 from placer.scheduler.framework import Plugin
 from placer.scheduler.node_info import NodeInfo

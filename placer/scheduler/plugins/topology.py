@@ -22,11 +22,6 @@ from placer.scheduler.plugins.inter_pod_affinity import (
     ExistingAntiAffinity,
     TermsAgainst,
 )
-from placer.scheduler.plugins.pod_counts.constraints import (
-    AffinityTerm,
-    PodConstraints,
-    readable_anti_affinity_of,
-)
 from placer.scheduler.plugins.pod_counts.counts import (
     CountChanges,
     CountedConstraints,
@@ -36,6 +31,11 @@ from placer.scheduler.plugins.pod_counts.counts import (
 from placer.scheduler.plugins.pod_counts.store import PodCounts
 from placer.scheduler.plugins.pod_topology_spread import NO_DOMAIN, SKEWED
 from placer.scheduler.pods.assigned_pods import AssignedPod
+from placer.scheduler.pods.constraints import (
+    AffinityTerm,
+    PodConstraints,
+    readable_anti_affinity_of,
+)
 from placer.scheduler.pods.nominator import Nomination
 from placer.scheduler.pods.pod_info import PodInfo
 from placer.scheduler.queue.queueing_hints import EVERYTHING, NOTHING, Cause

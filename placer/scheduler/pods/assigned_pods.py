@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm
+from placer.scheduler.pods.constraints import AffinityTerm
 from placer.scheduler.pods.needs import Needs
 from plimsoll.contract import RELOCATION_COST
 from plimsoll.ids import NodeName, PodUid

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from placer.core.booking import Booking
-from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm, readable_anti_affinity_of
 from placer.scheduler.pods.assigned_pods import priority_of
+from placer.scheduler.pods.constraints import AffinityTerm, readable_anti_affinity_of
 from placer.scheduler.pods.needs import Needs
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.ids import NodeName, PodUid

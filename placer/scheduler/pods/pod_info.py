@@ -6,8 +6,8 @@ from typing import Any
 
 from placer.core.node_scores import NodeScore
 from placer.core.policies import Policy
-from placer.core.site import Request
-from placer.scheduler.plugins.pod_counts.constraints import NO_CONSTRAINTS, PodConstraints
+from placer.core.policy_context import Request
+from placer.scheduler.pods.constraints import NO_CONSTRAINTS, PodConstraints
 from placer.scheduler.pods.needs import Needs
 from placer.scheduler.pods.node_rules import NodeRules
 from plimsoll.ids import NodeName

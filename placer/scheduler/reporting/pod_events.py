@@ -27,10 +27,10 @@ REMEMBERED_EVENTS: Final = 4000
 ACTIONS: Final = {
     "Scheduled": "Binding",
     "FailedScheduling": "Scheduling",
-    "Preempted": "Preempting",
+    "Preempted": "DefaultPreemption",
     "NominationGivenUp": "Scheduling",
-    "RelocationPlanned": "Relocating",
-    "Relocated": "Relocating",
+    "RelocationPlanned": "Relocator",
+    "Relocated": "Relocator",
     "Resized": "Resizing",
     "LinePassed": "Reporting",
     "Evicted": "Evicting",

@@ -13,8 +13,7 @@ import msgspec
 
 from placer.core.planning import check_supported
 from placer.core.policies import check_name
-from placer.scheduler.pods.lengths import refuse_long
-from placer.scheduler.pods.unhandled import refuse_unhandled
+from placer.scheduler.pods.refusals import refuse_long, refuse_unhandled
 from placer.webhook.core.injection import Injector
 from plimsoll.contract import (
     ASSIGNED_PREFIX,

@@ -11,9 +11,9 @@ from placer.core.booking import Booking, Grant
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies import POLICIES
+from placer.core.policy_context import Request
 from placer.core.refusal import Refusal
 from placer.core.room import room_on
-from placer.core.site import Request
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics

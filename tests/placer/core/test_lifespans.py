@@ -13,10 +13,10 @@ from placer.core.ledger import Ledger, NotBookedError
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
+from placer.core.policy_context import Request
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
 from placer.core.room import SHARERS_PER_GPU, room_on
-from placer.core.site import Request
 from placer.core.view import node_view
 from placer.scheduler.binding.binding import decision_annotations
 from placer.scheduler.pods.needs import needs_of

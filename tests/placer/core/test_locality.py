@@ -13,9 +13,9 @@ from placer.core.ledger import Ledger, NotBookedError
 from placer.core.locality import gpu_labels
 from placer.core.planning import check_supported
 from placer.core.policies import POLICIES, policy_named
+from placer.core.policy_context import Request
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal, together
-from placer.core.site import Request
 from placer.decide import Decider
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics

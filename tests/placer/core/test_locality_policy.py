@@ -8,9 +8,9 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import POLICIES
+from placer.core.policy_context import Request
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
-from placer.core.site import Request
 from placer.core.view import node_view
 from plimsoll.demand import parse_pod
 from plimsoll.ids import PodUid

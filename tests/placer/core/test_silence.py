@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.core.silence import HEARTBEATS, Silence
+from placer.core.silence import HEARTBEATS, LONG_S, Lateness, Silence
 from plimsoll.ids import NodeName
 
 A, B = NodeName("a"), NodeName("b")
@@ -61,3 +61,24 @@ def test_silent_are_exactly_those_whose_last_report_is_too_old(made: list[tuple[
         assert set(silence.take(now_s)) == due
         silent |= due
         assert len(silence._heap) <= len(made)
+
+
+NODE, OTHER = NodeName("node-1"), NodeName("node-2")
+
+
+def test_a_node_is_named_once_its_reports_have_been_late_for_long() -> None:
+    """The node is named after the bound and once; another node's late report does not count for it."""
+    lateness = Lateness()
+    named = [lateness.was_late(NODE, at_s, 10) for at_s in range(0, int(LONG_S) + 30, 10)]
+    assert named == [False] * 6 + [True] + [False] * 2
+    assert not lateness.was_late(OTHER, LONG_S, 10)
+
+
+def test_late_reports_with_long_pauses_name_no_node() -> None:
+    """A report that is delivered again now and then begins a new count each time; so does a forgotten node."""
+    lateness = Lateness()
+    assert not any(lateness.was_late(NODE, at_s, 10) for at_s in range(0, 1000, 31))
+    for at_s in range(2000, 2060, 10):
+        assert not lateness.was_late(NODE, at_s, 10)
+    lateness.forget(NODE)
+    assert not lateness.was_late(NODE, 2060, 10)

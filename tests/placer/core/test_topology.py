@@ -15,9 +15,9 @@ from placer.core.owners import owner_of
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies.topology import TOPOLOGY
+from placer.core.policy_context import Request
 from placer.core.reasons import Reason
 from placer.core.refusal import Refusal
-from placer.core.site import Request
 from placer.core.topology.hardware import Hardware, linked
 from placer.core.view import NodeView, node_view
 from placer.decide import Decider

@@ -9,9 +9,9 @@ from placer.core.explain.running import PodFacts, running_of
 from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.policies.headroom import HEADROOM
+from placer.core.policy_context import Request
 from placer.core.reasons import Reason, without_unhealthy
 from placer.core.refusal import Refusal
-from placer.core.site import Request
 from placer.core.view import NodeView, node_view
 from plimsoll.demand import PodDemand
 from plimsoll.events import Gpu, NodeState

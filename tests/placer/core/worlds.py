@@ -7,8 +7,8 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import Policy
+from placer.core.policy_context import Request
 from placer.core.refusal import Refusal, together
-from placer.core.site import Request
 from placer.core.view import NodeView
 from placer.decide import NodeFit
 from plimsoll.demand import ContainerDemand, PodDemand

@@ -18,8 +18,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from placer.extender.http import PATH, serving_extender
-from placer.extender.metrics import ExtenderMetrics
+from placer.extender.http import PATH, ExtenderMetrics, serving_extender
 from placer.kube.parts import KubeParts
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.web import open_tcp, port_of, serving

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from placer.extender import binds as binds_module
-from placer.extender.pods import OutsidePods
+from placer.extender.binds import OutsidePods
 from placer.scheduler.event_handlers.pods import PodEventHandler
 from plimsoll.contract import DECISION
 from plimsoll.ids import PodUid

@@ -8,9 +8,9 @@ import pytest
 
 from placer.core.booking import Booking, Grant
 from placer.core.reasons import Reason
-from placer.extender.errors import UnavailableError
 from placer.extender.extender import COMPUTED, Extender, Leadership
-from placer.extender.fits import KINDS
+from placer.extender.fits import SIGNATURES
+from placer.extender.wire import UnavailableError
 from placer.scheduler.plugins.opt_out import REASON as OPTED_OUT
 from plimsoll.events import Gpu
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
@@ -214,10 +214,10 @@ async def test_a_second_pod_of_a_kind_costs_look_ups(scene: Scene) -> None:
 async def test_kinds_are_bounded(scene: Scene) -> None:
     """Pods of many kinds leave the answers of the last kinds alone, and those of nodes that left go."""
     extender = extender_of(scene)
-    for index in range(3 * KINDS):
+    for index in range(3 * SIGNATURES):
         scene.report(f"n{index}", 24)
         await extender.filter(outside(f"p{index}", {MEMORY: f"{index + 1}Mi"}), [NodeName("n0")])
-    assert len(extender.fits._known) == KINDS
+    assert len(extender.fits._known) == SIGNATURES
     names = [NodeName(f"gone{index}") for index in range(500)]
     await extender.filter(outside("p", {MEMORY: "1Mi"}), names)
     assert all(len(known._answers) < 100 for known in extender.fits._known.values())

@@ -3,12 +3,12 @@
 import pytest
 
 from placer.core.reasons import Reason
-from placer.extender.errors import NotBoundError
 from placer.extender.extender import Extender, Leadership
+from placer.extender.wire import NotBoundError
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import ENDING, Board, board, on_gpu, pod
 from tests.placer.kube.objects import MEMORY
+from tests.placer.kube.preemption_scene import ENDING, PreemptionScene, on_gpu, pod, preemption_scene
 
 N1 = NodeName("n1")
 NO_MEMORY = {"n1": Reason.GPU_MEMORY.value}
@@ -25,14 +25,14 @@ def outside(name: str, priority: int, limits: dict[str, str], node: str | None =
     return pod(name, None, priority, limits, scheduler="default-scheduler", status=status)
 
 
-def extender_of(made: Board) -> Extender:
+def extender_of(made: PreemptionScene) -> Extender:
     """The extender of a front end that leads."""
     extender = made.parts.extender
     extender.leadership = Leadership(made.parts.context.leads, None, lambda: 0.0)
     return extender
 
 
-def try_bind(made: Board, wanted: Pod) -> str:
+def try_bind(made: PreemptionScene, wanted: Pod) -> str:
     """Decide a bind on `n1`; returns the refusal, or nothing."""
     try:
         made.parts.extender.binds._decide(wanted, N1)
@@ -44,7 +44,7 @@ def try_bind(made: Board, wanted: Pod) -> str:
 @pytest.mark.parametrize(("priority", "is_kept_out"), [(5, True), (10, True), (20, False)])
 async def test_the_gpus_of_a_nominated_pod_of_the_placer_are_held(priority: int, is_kept_out: bool) -> None:  # noqa: FBT001 - a parameter
     """As in the placer's own decisions, pods of lower or equal priority cannot have them, at filter and at bind."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         made.scene.show(on_gpu("a", "GPU-n1-0", 0, 20))
@@ -67,7 +67,7 @@ async def test_the_gpus_of_a_nominated_pod_of_the_placer_are_held(priority: int,
 
 async def test_the_resources_of_a_nominated_pod_of_the_placer_are_held() -> None:
     """kube-scheduler does not know that the placer has nominated a pod, so filter says what the node lacks."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         made.scene.show(pod("a", "n1", 0, {"cpu": "8"}))
@@ -81,7 +81,7 @@ async def test_the_resources_of_a_nominated_pod_of_the_placer_are_held() -> None
 
 async def test_no_pod_is_evicted_for_room_that_is_held() -> None:
     """Victims of kube-scheduler do not help where their room is held for another pod."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         made.scene.show(on_gpu("a", "GPU-n1-0", 0, 12))
@@ -97,7 +97,7 @@ async def test_no_pod_is_evicted_for_room_that_is_held() -> None:
 @pytest.mark.parametrize("order", ["nominated first", "victim first", "at once"])
 async def test_the_gpus_for_a_nominated_pod_of_kube_scheduler_are_held(order: str) -> None:
     """Once its victims end, no pod of lower priority gets their GPU; kube-scheduler's pod does, and the hold ends."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24, 24)
         victim = on_gpu("a", "GPU-n1-0", 0, 12)
@@ -133,7 +133,7 @@ async def test_the_gpus_for_a_nominated_pod_of_kube_scheduler_are_held(order: st
 
 async def test_a_nomination_that_is_taken_back_frees_its_gpus() -> None:
     """kube-scheduler clears `nominatedNodeName`; a pod of lower priority then gets the GPU."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         made.scene.show(outside("p", 10, gib(20), "n1"))
@@ -149,7 +149,7 @@ async def test_a_nomination_that_is_taken_back_frees_its_gpus() -> None:
 
 async def test_a_failed_bind_leaves_the_room_with_a_nominated_pod() -> None:
     """Where the API server refuses the bind, the room is held again for the pod that kube-scheduler nominated."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         nominated = outside("p", 10, gib(20), "n1")
@@ -157,6 +157,6 @@ async def test_a_failed_bind_leaves_the_room_with_a_nominated_pod() -> None:
         await made.settle()
         assert try_bind(made, nominated) == ""
         made.scene.cache.forget(PodUid("p"))
-        made.preempting.nominating.not_bound(nominated)
+        made.preemption.nominated.not_bound(nominated)
         await made.settle()
         assert await extender_of(made).filter(outside("late", 5, gib(8)), [N1]) == NO_MEMORY

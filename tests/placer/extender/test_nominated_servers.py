@@ -19,7 +19,7 @@ from tests.placer.extender.front import (
     serving_front,
 )
 from tests.placer.kube.world import gpu_of, scheduler
-from tests.placer.scheduler.plugins.default_preemption.test_servers import CLASSES, end, is_ending
+from tests.placer.scheduler.preemption.test_servers import CLASSES, end, is_ending
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_pod, pod_manifest
 from tests.servers.waiting import until_true

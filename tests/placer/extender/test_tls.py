@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from placer.extender.http import PATH, serving_extender
-from placer.extender.metrics import ExtenderMetrics
+from placer.extender.http import PATH, ExtenderMetrics, serving_extender
 from placer.extender.tls import TlsFiles
 from placer.settings import load
 from plimsoll.part.errors import InputError

@@ -126,12 +126,12 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Tier B, DRA claims and gangs: refused by name": (
         f"{HERE}::test_features_that_are_lacking_are_refused_by_name",
-        f"{SCHEDULER}/pods/test_unhandled.py::test_unhandled_feature_is_refused_by_name",
+        f"{SCHEDULER}/pods/test_refusals.py::test_unhandled_feature_is_refused_by_name",
     ),
     "Preempt: cheapest victims of lower priority, Never, PDBs, DisruptionTarget, nominated node": (
-        f"{SCHEDULER}/plugins/default_preemption/test_preemption.py::test_victims",
-        f"{SCHEDULER}/plugins/default_preemption/test_servers.py::test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor",
-        f"{SCHEDULER}/plugins/default_preemption/test_servers.py::test_the_same_pods_end_as_by_kube_scheduler",
+        f"{SCHEDULER}/preemption/test_preemption.py::test_victims",
+        f"{SCHEDULER}/preemption/test_servers.py::test_a_victim_ends_gracefully_and_its_room_goes_to_the_preemptor",
+        f"{SCHEDULER}/preemption/test_servers.py::test_the_same_pods_end_as_by_kube_scheduler",
         f"{SCHEDULER}/pods/test_nominator.py::test_room_for_pods_of_other_schedulers_is_held_too",
     ),
     "Tier C, preferred node affinity and PreferNoSchedule": (

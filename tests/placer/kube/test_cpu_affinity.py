@@ -10,7 +10,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies import policy_named
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.core.topology.hardware import linked
 from placer.core.view import node_view
 from placer.scheduler.binding.binding import decision_annotations

@@ -3,7 +3,7 @@
 import msgspec
 
 from placer.api.node_rows import NodeRows, RowFilter
-from placer.core.standing import ABSENT
+from placer.core.schedulability import ABSENT
 from placer.live.rows import LiveRows
 from plimsoll.ids import NodeName
 from plimsoll.placer_api.http import NodeRow

@@ -51,7 +51,8 @@ async def test_burst_through_a_killed_api_server_is_placed_once_and_fits(
 
 def test_watches_of_a_placer_are_tried_again_within_two_seconds() -> None:
     """However long an API server was away, a placer's watches wait for 2 s at most."""
-    assert max(TIMING.backoff_s(failures, 1.0) for failures in range(100)) <= 2
+    pauses = TIMING.pauses()
+    assert max(pauses.next_s() for _ in range(100)) <= 2
 
 
 async def test_pods_are_placed_while_redis_is_away_and_the_list_has_them_when_it_is_back(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from placer.core.pool import Pool, PoolPart
-from placer.core.standing import Standing
+from placer.core.schedulability import Schedulability
 from placer.core.view import node_view
 from placer.pool.core.packing import Packing
 from placer.pool.core.planner import PINNED_RETRY_S, RETRY_S, SETTLE_S, reservation_name
@@ -383,7 +383,7 @@ def test_a_node_whose_other_cards_are_cordoned_has_none_to_acquire() -> None:
     pool.put(NODE, PoolPart(frozenset({GpuUuid("GPU-n1-0")}), 2))
     view = node_view(state(NODE, *(gpu(f"GPU-n1-{number}") for number in range(3))))
     assert pool.split(view).acquirable == 2
-    pool.put_standing(NODE, Standing(cordoned=frozenset({"GPU-n1-1"})))
+    pool.put_schedulability(NODE, Schedulability(cordoned=frozenset({"GPU-n1-1"})))
     assert pool.split(view).acquirable == 1
-    pool.put_standing(NODE, Standing(cordoned=frozenset({"GPU-n1-1", "GPU-n1-2"})))
+    pool.put_schedulability(NODE, Schedulability(cordoned=frozenset({"GPU-n1-1", "GPU-n1-2"})))
     assert pool.split(view).acquirable == 0

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from placer.relocation.relocating import Relocating
+from placer.relocation.relocator import Relocator
 from placer.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.kube.models import Pod
-from tests.placer.kube.boards import Board, on_gpu, pod
 from tests.placer.kube.objects import SHARE, Object
+from tests.placer.kube.preemption_scene import PreemptionScene, on_gpu, pod
 
 RULES = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0)
 COST = "plimsoll.dev/relocation-cost"
@@ -46,7 +46,7 @@ def wide(name: str = "wide", share: int = 90, priority: int = 0) -> Pod:
     return pod(name, priority=priority, limits={"cpu": "0", SHARE: str(share)})
 
 
-def halves(playing: Board, *, cost: str | None = "1", **more: Any) -> None:  # noqa: ANN401 - passed on
+def halves(playing: PreemptionScene, *, cost: str | None = "1", **more: Any) -> None:  # noqa: ANN401 - passed on
     """Two nodes of one GPU, each half full; the pod on n1 may be moved."""
     for node in ("n1", "n2"):
         playing.scene.node(node)
@@ -55,7 +55,7 @@ def halves(playing: Board, *, cost: str | None = "1", **more: Any) -> None:  # n
     playing.scene.show(on_gpu("stone", "GPU-n2-0", share=50))
 
 
-def pair(playing: Board) -> None:
+def pair(playing: PreemptionScene) -> None:
     """Two nodes of one GPU: on n1 two pods that may be moved, and room for both on n2, which is in use."""
     for node in ("n1", "n2"):
         playing.scene.node(node)
@@ -65,30 +65,30 @@ def pair(playing: Board) -> None:
     playing.scene.show(on_gpu("stone", "GPU-n2-0", share=20))
 
 
-async def wait(playing: Board, *pods: Pod) -> None:
+async def wait(playing: PreemptionScene, *pods: Pod) -> None:
     """These pods wait, and are refused."""
     for one in pods:
         playing.scene.show(one)
     await playing.settle()
 
 
-async def plan(playing: Board) -> None:
+async def plan(playing: PreemptionScene) -> None:
     """Relocation reads the waiting pods once, and carries out what it found."""
-    await relocating_of(playing).look()
+    await relocator_of(playing).look()
     await playing.settle()
 
 
-def relocating_of(playing: Board) -> Relocating:
+def relocator_of(playing: PreemptionScene) -> Relocator:
     """The part under test."""
-    return playing.parts.controllers.relocating
+    return playing.parts.controllers.relocator
 
 
-def node_of(playing: Board, name: str) -> str | None:
+def node_of(playing: PreemptionScene, name: str) -> str | None:
     """The node of a pod, as the watch shows it."""
     return playing.scene.pods[name].spec.nodeName
 
 
-def other_halves(playing: Board) -> None:
+def other_halves(playing: PreemptionScene) -> None:
     """Two more nodes: on n3 a pod that may be moved, and room for it on n4."""
     for node in ("n3", "n4"):
         playing.scene.node(node, labels={"zone": "b"})

@@ -11,7 +11,7 @@ from placer.api.http import Api, serving_port
 from placer.relocation.rules import RelocationMode, RelocationRules
 from plimsoll.placer_api.client import NoSuchPodError
 from plimsoll_cli.relocation import preview, shown
-from tests.placer.kube.boards import Board, board, on_gpu
+from tests.placer.kube.preemption_scene import PreemptionScene, on_gpu, preemption_scene
 from tests.placer.relocation.relocations import halves, mover, plan, wait, wide
 from tests.placer.states import reader_of
 
@@ -19,11 +19,11 @@ OFF = RelocationRules(RelocationMode.OFF, rest_s=0.0)
 
 
 @asynccontextmanager
-async def port(playing: Board) -> AsyncIterator[str]:
+async def port(playing: PreemptionScene) -> AsyncIterator[str]:
     """The HTTP port of a placer with this front end; gives its URL."""
     playing.parts.synced.set()
     reader, registry = reader_of(playing.scene.decider), playing.scene.decider.metrics.registry
-    api = Api(reader.rows, reader, tuple, list, registry, previewing=lambda: playing.parts.doors.previewing)
+    api = Api(reader.rows, reader, tuple, list, registry, previews=lambda: playing.parts.doors.previews)
     async with serving_port(api, "127.0.0.1", 0) as opened:
         yield f"http://127.0.0.1:{opened}"
 
@@ -39,7 +39,7 @@ async def printed(url: str, pod: str | None) -> list[str]:
 
 async def test_a_waiting_pod_s_plan_and_the_pods_that_stay() -> None:
     """The reader sees what would move at which cost, that nothing moves, and why the other pods stay."""
-    async with board(OFF) as playing, port(playing) as url:
+    async with preemption_scene(OFF) as playing, port(playing) as url:
         halves(playing)
         playing.scene.node("n3")
         playing.scene.report("n3", 24)
@@ -60,7 +60,7 @@ async def test_a_waiting_pod_s_plan_and_the_pods_that_stay() -> None:
 
 async def test_a_gpu_to_be_freed_and_pods_for_which_none_move() -> None:
     """Without a pod, the pods of one GPU move to one in use. For a pod with a place, or an unknown one, none move."""
-    async with board(OFF) as playing, port(playing) as url:
+    async with preemption_scene(OFF) as playing, port(playing) as url:
         halves(playing)
         assert (await printed(url, None))[0].startswith("Moving 1 pod at a cost of 1 makes room on n1.")
         assert await printed(url, "stone") == ["The pod has a place, so no pods are moved for it."]
@@ -74,7 +74,7 @@ async def test_a_gpu_to_be_freed_and_pods_for_which_none_move() -> None:
 
 async def test_the_gpu_to_be_freed_is_nobodys_pod() -> None:
     """Nothing need hold it, also where pods that nothing would hold are refused."""
-    async with board(OFF, places_unheld=False) as playing, port(playing) as url:
+    async with preemption_scene(OFF, places_unheld=False) as playing, port(playing) as url:
         halves(playing)
         assert (await printed(url, None))[0].startswith("No plan: ")
 
@@ -82,7 +82,7 @@ async def test_the_gpu_to_be_freed_is_nobodys_pod() -> None:
 async def test_a_pod_for_which_pods_move_now() -> None:
     """While the moved pod ends, the answer is the plan under way."""
     async with (
-        board(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0)) as playing,
+        preemption_scene(RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0)) as playing,
         port(playing) as url,
     ):
         halves(playing)

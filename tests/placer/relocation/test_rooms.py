@@ -11,8 +11,8 @@ from plimsoll.ids import PodUid
 from plimsoll.part.times import rfc3339
 from plimsoll.placer_api.redis_keys import ROOMS
 from plimsoll_cli.demo.servers import EmbeddedServer
-from tests.placer.kube.boards import Board, board, on_gpu, pod
 from tests.placer.kube.objects import SHARE
+from tests.placer.kube.preemption_scene import PreemptionScene, on_gpu, pod, preemption_scene
 from tests.placer.relocation.relocations import (
     OWNER,
     RULES,
@@ -20,27 +20,27 @@ from tests.placer.relocation.relocations import (
     node_of,
     other_halves,
     plan,
-    relocating_of,
+    relocator_of,
     replacement,
     wait,
     wide,
 )
 
 
-async def settle_stuck(playing: Board) -> None:
+async def settle_stuck(playing: PreemptionScene) -> None:
     """The placer looks once for pods that do not end."""
     playing.parts.controllers.stuck.look()
     await playing.settle()
 
 
-def news_of(playing: Board, name: str) -> list[_Pending]:
+def news_of(playing: PreemptionScene, name: str) -> list[_Pending]:
     """The news of a pod that would be written."""
     return list(playing.parts.core.results.recorder._waiting.get(PodUid(name), ()))
 
 
 async def test_a_moved_pod_that_never_ends_is_awaited_for_a_time_only() -> None:
     """A finalizer keeps the moved pod. Its room is given up, which an event says, and another pod moves instead."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -62,7 +62,7 @@ async def test_a_moved_pod_that_never_ends_is_awaited_for_a_time_only() -> None:
 
 async def test_a_room_is_kept_for_as_long_as_the_moved_pod_may_end() -> None:
     """A StatefulSet makes the replacement once the pod is gone, here at the end of an hour of grace."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         playing.grace_s = 3600
         await wait(playing, wide())
@@ -78,7 +78,7 @@ async def test_a_room_is_kept_for_as_long_as_the_moved_pod_may_end() -> None:
 
 async def test_the_room_of_a_replacement_that_never_comes_is_given_up() -> None:
     """After the time the room goes to another pod."""
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
@@ -96,12 +96,12 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
 
     Meanwhile the moved pod may have ended, and the replacement may wait.
     """
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
+    async with room_store(valkey.url) as rooms, preemption_scene(RULES, rooms) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
         pods, nodes = playing.scene.pods, playing.scene.nodes
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
+    async with room_store(valkey.url) as rooms, preemption_scene(RULES, rooms) as playing:
         for name in nodes:
             playing.scene.node(name)
             playing.scene.report(name, 24)
@@ -111,8 +111,8 @@ async def test_a_leader_that_takes_over_keeps_both_rooms(valkey: EmbeddedServer,
         playing.scene.show(pod("other", limits={"cpu": "0", SHARE: "50"}))
         if has_ended:
             playing.scene.show(replacement("m2", 50))
-        await relocating_of(playing).restore()
-        playing.preempting.nominating.check_all()
+        await relocator_of(playing).restore()
+        playing.preemption.nominated.check_all()
         await playing.settle()
         await plan(playing)
         assert node_of(playing, "other") is None
@@ -137,35 +137,35 @@ async def test_rooms_that_somebody_damaged_are_none(valkey: EmbeddedServer, dama
 
 async def test_a_leader_keeps_no_room_for_a_replacement_that_has_a_place(valkey: EmbeddedServer) -> None:
     """The leader died once it had bound the replacement, and before it could store that."""
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
+    async with room_store(valkey.url) as rooms, preemption_scene(RULES, rooms) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
         stored = await rooms.read()
         assert [(one.moved.metadata.name, one.node) for one in stored.rooms] == [("m1", "n2")]
-    async with room_store(valkey.url) as rooms, board(RULES, rooms) as playing:
+    async with room_store(valkey.url) as rooms, preemption_scene(RULES, rooms) as playing:
         halves(playing)
         playing.scene.delete("m1")
         playing.scene.delete("stone")
         made = rfc3339(playing.parts.context.clock())
         owned = {"ownerReferences": [OWNER], "creationTimestamp": made}
         playing.scene.show(on_gpu("m2", "GPU-n2-0", share=50, metadata=owned))
-        await relocating_of(playing).restore()
-        assert not len(relocating_of(playing).kept)
+        await relocator_of(playing).restore()
+        assert not len(relocator_of(playing).replacements)
 
 
 async def test_a_leader_that_takes_over_counts_the_moves_of_the_last_hour(valkey: EmbeddedServer) -> None:
     """An owner's limit of moves holds across a change of leaders, and ends when the hour is over."""
     rules = RelocationRules(RelocationMode.ON, after_s=0.0, rest_s=0.0, per_hour=1)
-    async with room_store(valkey.url) as rooms, board(rules, rooms) as playing:
+    async with room_store(valkey.url) as rooms, preemption_scene(rules, rooms) as playing:
         halves(playing)
         await wait(playing, wide())
         await plan(playing)
         await plan(playing)
         assert playing.evicted == ["m1"]
-    async with room_store(valkey.url) as rooms, board(rules, rooms) as playing:
+    async with room_store(valkey.url) as rooms, preemption_scene(rules, rooms) as playing:
         other_halves(playing)
-        await relocating_of(playing).restore()
+        await relocator_of(playing).restore()
         await wait(playing, wide("other", 100))
         await plan(playing)
         assert playing.evicted == []

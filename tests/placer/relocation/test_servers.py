@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placer.relocation.rules import RelocationMode, RelocationRules
-from placer.scheduler.plugins.default_preemption import orders as preemption_orders
+from placer.scheduler.preemption import executor
 from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.deploy.accounts import rights_of
 from tests.placer.kube.objects import SHARE
@@ -99,8 +99,8 @@ async def test_a_pod_moves_once_its_budget_allows_it_and_both_pods_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A refused eviction moves nothing and says so. An allowed one ends with both pods placed."""
-    monkeypatch.setattr(preemption_orders, "SPARED_S", 0.5)
-    monkeypatch.setattr(preemption_orders, "REFUSED_PAUSE_S", 0.2)
+    monkeypatch.setattr(executor, "SPARED_S", 0.5)
+    monkeypatch.setattr(executor, "REFUSED_PAUSE_S", 0.2)
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     budget = {
         "metadata": {"name": "web"},

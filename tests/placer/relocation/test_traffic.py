@@ -7,9 +7,9 @@ from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.monitor.emulated import GPU_0, GPU_1, Program, program
 from tests.monitor.harness import until
 from tests.monitor.test_emulator import newest, node
-from tests.placer.kube.boards import board, pod
 from tests.placer.kube.objects import SHARE
-from tests.placer.relocation.relocations import RULES, mover, plan, relocating_of, wait
+from tests.placer.kube.preemption_scene import pod, preemption_scene
+from tests.placer.relocation.relocations import RULES, mover, plan, relocator_of, wait
 from tests.servers.tasks import running
 
 
@@ -41,7 +41,7 @@ async def test_a_pod_moves_to_the_gpu_whose_memory_is_quiet(tmp_path: Path, nats
     states = [
         one.report.state for one in messages if one.what in ("node.state", "task.started", "task.loaded")
     ]
-    async with board(RULES) as playing:
+    async with preemption_scene(RULES) as playing:
         playing.scene.node("n1", labels={"zone": "a"})
         playing.scene.report("n1", 24)
         playing.scene.show(mover("m1", "GPU-n1-0", 50))
@@ -49,6 +49,8 @@ async def test_a_pod_moves_to_the_gpu_whose_memory_is_quiet(tmp_path: Path, nats
         playing.scene.reports.apply(states[-1])
         await wait(playing, pod("wide", limits={"cpu": "0", SHARE: "90"}, nodeSelector={"zone": "a"}))
         await plan(playing)
-        [kept] = relocating_of(playing).kept._kept.values()
-        assert kept.nomination.booking is not None
-        assert [grant.gpu for grant in kept.nomination.booking.grants] == [GPU_1]
+        [kept] = relocator_of(playing).replacements._awaited.values()
+        held = playing.scene.cache.nominator.find(kept.pod)
+        assert held is not None
+        assert held.booking is not None
+        assert [grant.gpu for grant in held.booking.grants] == [GPU_1]

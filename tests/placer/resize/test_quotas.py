@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from placer.core.resize.change import NotNowError
-from placer.resize.quotas import applies
+from placer.scheduler.quotas import applies
 from plimsoll.kube.models import Container, Pod, PodSpec, ResourceRequirements
 from plimsoll.kube.quota_models import QuotaSpec, ResourceQuota, ScopeRequirement, ScopeSelector
 from plimsoll.kube.transport import Query, TransientError, Transport

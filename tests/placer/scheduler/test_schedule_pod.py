@@ -196,7 +196,7 @@ async def test_kept_out_pods_have_verdicts_of_their_own() -> None:
 
 async def test_verdicts_of_few_kinds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kinds whose verdicts are kept are bounded, and a kind that was dropped gets the same answer."""
-    monkeypatch.setattr(schedule_pod, "KINDS", 3)
+    monkeypatch.setattr(schedule_pod, "SIGNATURES", 3)
     world = small(5)
     for cpu in ("2", "3", "4", "5", "6", "2"):
         wanted = pod(f"p{cpu}", cpu=cpu)
@@ -372,7 +372,7 @@ async def test_a_pod_of_many_containers_is_placed_in_one_short_decision(
 
 async def test_a_node_that_an_explanation_found_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is placed on the node that its explanation found, although other kinds were refused meanwhile."""
-    monkeypatch.setattr(schedule_pod, "KINDS", 2)
+    monkeypatch.setattr(schedule_pod, "SIGNATURES", 2)
     world = small(MANY)
     world.node("large", labels={"zone": "far"}, ram="32Gi")
     world.report("large", 5)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from placer.core.standing import Standing
+from placer.core.schedulability import Schedulability
 from plimsoll.events import Phase
 from plimsoll.gpu_events import Condition, GpuHealth, HealthClass
 from plimsoll.ids import GpuUuid, NodeName, PodUid
@@ -48,9 +48,9 @@ async def fleet() -> World:
             WaitingPod(pod=PodUid(name), namespace="team", name=name, asks="80Gi on 1 GPU", reason=reason)
         )
     cordoned = frozenset(("GPU-8", "GPU-replaced"))
-    made.decider.pool.put_standing(NodeName("gpu-pool-a-9"), Standing(cordoned=cordoned))
-    made.decider.pool.put_standing(
-        NodeName("gpu-pool-a-10"), Standing(("cordoned",), ("dedicated=ml:NoSchedule",))
+    made.decider.pool.put_schedulability(NodeName("gpu-pool-a-9"), Schedulability(cordoned=cordoned))
+    made.decider.pool.put_schedulability(
+        NodeName("gpu-pool-a-10"), Schedulability(("cordoned",), ("dedicated=ml:NoSchedule",))
     )
     made.page.news.note(denied())
     return made

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from placer.core.selector import LabelledNode
-from placer.scheduler.plugins.pod_counts.constraints import AffinityTerm, PodConstraints, SpreadConstraint
-from placer.scheduler.plugins.pod_counts.matching import CountedPods, LabelsOf, NodeInclusion, is_terminating
+from placer.scheduler.pods.constraints import AffinityTerm, PodConstraints, SpreadConstraint
+from placer.scheduler.pods.matching import CountedPods, LabelsOf, NodeInclusion, is_terminating
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod
 

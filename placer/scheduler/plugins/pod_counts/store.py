@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final
 
 from placer.core.selector import LabelledNode
-from placer.scheduler.plugins.pod_counts.constraints import PodConstraints
 from placer.scheduler.plugins.pod_counts.counts import (
     Changelog,
     CountedConstraints,
@@ -18,7 +17,8 @@ from placer.scheduler.plugins.pod_counts.counts import (
     LabelSet,
     MatchingPods,
 )
-from placer.scheduler.plugins.pod_counts.matching import (
+from placer.scheduler.pods.constraints import PodConstraints
+from placer.scheduler.pods.matching import (
     CountedPods,
     NodeInclusion,
     is_terminating,

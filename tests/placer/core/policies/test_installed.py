@@ -16,10 +16,9 @@ from placer.core.policies import POLICIES, Policy, policy_named
 from placer.core.policies.installed import Installed
 from placer.core.refusal import Refusal
 from placer.core.room import Room
-from placer.decide import Decider
+from placer.decide import Decider, PolicyTimes
 from placer.intake.reports import ReportView
 from placer.metrics import Metrics
-from placer.policy_times import PolicyTimes
 from plimsoll.demand import ContainerDemand
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.part.errors import InputError

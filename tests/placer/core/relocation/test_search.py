@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.core.booking import Booking, Grant
-from placer.core.relocation.plan import Movable, Relocation, Spot
+from placer.core.relocation.plan import EvictablePod, Relocation, Spot
 from placer.core.relocation.search import confirmed, result, search
 from plimsoll.ids import ContainerName, GpuUuid, NodeName, PodUid
 from tests.slow import examples
@@ -39,7 +39,7 @@ class Toy:
     trials: int = 0
 
     def spots(self, pod: PodUid) -> Sequence[Spot]:
-        """See `Board`."""
+        """See `Snapshot`."""
         del pod
         return [
             Spot(NodeName(node), GpuUuid(f"{node}-{number}"))
@@ -48,13 +48,15 @@ class Toy:
         ]
 
     def hosts(self, pod: PodUid) -> Sequence[Spot]:
-        """See `Board`."""
+        """See `Snapshot`."""
         return self.spots(pod)
 
-    def movable(self, pod: PodUid, spot: Spot) -> Sequence[Movable]:
-        """See `Board`."""
+    def evictable(self, pod: PodUid, spot: Spot) -> Sequence[EvictablePod]:
+        """See `Snapshot`."""
         found = [
-            Movable(PodUid(name), spot.node, frozenset({place.gpu} if place.gpu else ()), self.costs[name])
+            EvictablePod(
+                PodUid(name), spot.node, frozenset({place.gpu} if place.gpu else ()), self.costs[name]
+            )
             for name, place in self.places.items()
             if place == spot and name in self.costs and name != pod
         ]
@@ -63,7 +65,7 @@ class Toy:
     def place(
         self, pod: PodUid, spot: Spot, gone: Collection[PodUid], there: Collection[Booking]
     ) -> Booking | None:
-        """See `Board`."""
+        """See `Snapshot`."""
         self.trials += 1
         assert spot.gpu is not None
         others = [name for name, place in self.places.items() if place == spot and PodUid(name) not in gone]
@@ -75,7 +77,7 @@ class Toy:
         return Booking(pod, spot.node, (grant,))
 
     def traffic_pct(self, node: NodeName, gpu: GpuUuid) -> float:
-        """See `Board`."""
+        """See `Snapshot`."""
         del node
         return self.traffic.get(gpu, 0.0)
 
@@ -139,7 +141,7 @@ def test_a_plan_moves_only_pods_that_allow_it_and_fits_no_gpu_twice(toy: Toy, mo
     assert toy.trials <= most_trials
     if found is None:
         return
-    moved = [str(one.movable.pod) for one in found.moves]
+    moved = [str(one.evicted.pod) for one in found.moves]
     assert len(set(moved)) == len(moved) <= MOST
     assert set(moved) <= set(toy.costs)
     to = [Spot(one.node, one.grants[0].gpu) for one in (found.place, *(move.to for move in found.moves))]
@@ -167,7 +169,7 @@ def test_a_target_may_be_made_by_a_further_move() -> None:
     toy.costs = {"first": 0.0, "second": 0.0}
     found = toy.plan()
     assert found is not None
-    assert {(str(one.movable.pod), str(one.to.node)) for one in found.moves} == {
+    assert {(str(one.evicted.pod), str(one.to.node)) for one in found.moves} == {
         ("first", "b"),
         ("second", "c"),
     }
@@ -181,7 +183,7 @@ def test_of_equal_pods_the_one_beside_busy_memory_moves(busy: str, leaves: str) 
     toy.costs, toy.traffic = {"left": 1.0, "right": 1.0}, {busy: 60.0, "c-0": 20.0}
     found = toy.plan()
     assert found is not None
-    assert [one.movable.pod for one in found.moves] == [leaves]
+    assert [one.evicted.pod for one in found.moves] == [leaves]
 
 
 def test_a_moved_pod_goes_where_least_bandwidth_is_used() -> None:

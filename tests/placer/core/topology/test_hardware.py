@@ -9,7 +9,7 @@ from placer.core.ledger import Ledger
 from placer.core.plan import Plan
 from placer.core.planning import plan_on
 from placer.core.policies.headroom import HEADROOM
-from placer.core.site import Request
+from placer.core.policy_context import Request
 from placer.core.topology.hardware import Hardware, hardware_of
 from placer.core.topology.links import FARTHEST, GpuLink
 from placer.core.view import node_view

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from placer.core.booking import Booking, Grant
-from placer.core.mix import DemandKind
 from placer.core.reasons import Reason
 from placer.core.resize.change import ResizeChange
+from placer.core.target_workload import PodType
 from placer.scheduler.pods.needs import Needs
 from plimsoll.kube.models import Pod
 from plimsoll.quantity import GIB
@@ -212,8 +212,8 @@ def test_an_edit_right_after_a_resize_does_not_take_it_back() -> None:
     assert node.cluster.bookings.in_force(edited) == raised.new
 
 
-def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:
-    """A placer that starts learns the mix from pods that have a node; those without a GPU of ours do not count."""
+def test_bound_pods_belong_to_the_target_workload() -> None:
+    """A placer that starts learns from pods that have a node; those without a GPU of ours do not count."""
     node = Node()
     cpu = {"resources": {"requests": {"cpu": "2"}, "limits": {"plimsoll.dev/gpu": "1"}}}
     node.cluster.confirm(bound(decided(whole_text("GPU-1")), containers=[{"name": "main", **cpu}]))
@@ -221,5 +221,5 @@ def test_bound_pods_belong_to_the_mix_of_typical_pods() -> None:
         node.cluster.confirm(bound(decided(decision_text("GPU-2", 4), "GPU-2"), uid="b"))
     node.cluster.confirm(bound(limits={}, uid="somebody-elses"))
     node.cluster.confirm(bound({"plimsoll.dev/gpu-model": ","}, uid="unreadable"))
-    kinds = {one.kind: one.popularity for one in node.ledger.mix.typical}
-    assert kinds == {DemandKind(2000, 1, 1000): 0.5, DemandKind(0, 1, 0, 4 * GIB): 0.5}
+    pod_types = {one.pod_type: one.popularity for one in node.ledger.workload.typical}
+    assert pod_types == {PodType(2000, 1, 1000): 0.5, PodType(0, 1, 0, 4 * GIB): 0.5}

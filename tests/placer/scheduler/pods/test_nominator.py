@@ -2,13 +2,13 @@
 
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.quantity import GIB
-from tests.placer.kube.boards import ENDING, board, cpu, later, on_gpu, waiting
 from tests.placer.kube.objects import MEMORY, SHARE
+from tests.placer.kube.preemption_scene import ENDING, cpu, later, on_gpu, preemption_scene, waiting
 
 
 async def test_a_lower_pod_does_not_get_the_room_that_is_held() -> None:
     """While the victim ends, and after it, pods of lower or equal priority wait; the preemptor gets the room."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
@@ -30,7 +30,7 @@ async def test_a_lower_pod_does_not_get_the_room_that_is_held() -> None:
 
 async def test_a_lower_pod_does_not_get_the_gpu_that_is_held() -> None:
     """The GPU of the victims is held. Other GPUs of the node are not."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24, 24)
         made.scene.show(on_gpu("a", "GPU-n1-0", 0, 20))
@@ -52,7 +52,7 @@ async def test_a_lower_pod_does_not_get_the_gpu_that_is_held() -> None:
 
 async def test_a_higher_pod_takes_the_room_and_the_preemptor_is_nominated_anew() -> None:
     """A pod of higher priority may have the room that is held. The preemptor then has victims elsewhere."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.node("n2")
         made.scene.show(cpu("a", "n1", 0))
@@ -73,7 +73,7 @@ async def test_a_higher_pod_takes_the_room_and_the_preemptor_is_nominated_anew()
 
 async def test_a_nomination_that_nothing_can_fulfil_is_taken_back() -> None:
     """A preemptor whose room went to a higher pod, and that has no victims left, loses its nomination."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
@@ -89,7 +89,7 @@ async def test_a_nomination_that_nothing_can_fulfil_is_taken_back() -> None:
 
 async def test_a_preemptor_takes_another_node_that_fits() -> None:
     """A nominated pod does not wait for its victims where another node has room, and the hold ends."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
@@ -105,14 +105,14 @@ async def test_a_preemptor_takes_another_node_that_fits() -> None:
 
 async def test_nominations_are_read_back_after_a_restart() -> None:
     """A new leader holds the room of a nomination that an earlier one wrote, on its GPU, and ends no further pod."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24, 24)
         made.scene.show(on_gpu("a", "GPU-n1-0", 0, 20, **ENDING))
         made.scene.show(on_gpu("b", "GPU-n1-1", 5, 20))
         status = {"nominatedNodeName": "n1"}
         made.scene.show(waiting("p", 10, {MEMORY: str(20 * GIB)}, status=status))
-        made.preempting.nominating.check_all()
+        made.preemption.nominated.check_all()
         made.scene.delete("a")
         made.scene.show(waiting("low", 5, {MEMORY: str(5 * GIB)}))
         await later(made)
@@ -123,13 +123,13 @@ async def test_nominations_are_read_back_after_a_restart() -> None:
 
 async def test_a_nomination_without_victims_is_given_up_by_the_next_leader() -> None:
     """A leader that ended before it deleted a victim leaves a nomination; the next one makes its own."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.node("n2")
         made.scene.show(cpu("a", "n1", 5))
         made.scene.show(cpu("b", "n2", 0))
         made.scene.show(waiting("p", 10, status={"nominatedNodeName": "n1"}))
-        made.preempting.nominating.check_all()
+        made.preemption.nominated.check_all()
         await later(made)
         assert made.deleted == ["b"]
         assert made.scene.pods["p"].status.nominatedNodeName == "n2"
@@ -137,7 +137,7 @@ async def test_a_nomination_without_victims_is_given_up_by_the_next_leader() -> 
 
 async def test_room_for_pods_of_other_schedulers_is_held_too() -> None:
     """A pod that another scheduler nominated has its room held against lower pods, until it is gone."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         other = waiting("other", 20, scheduler="default-scheduler", status={"nominatedNodeName": "n1"})
         made.scene.show(other)
@@ -151,7 +151,7 @@ async def test_room_for_pods_of_other_schedulers_is_held_too() -> None:
 
 async def test_a_lower_nomination_ends_where_a_higher_pod_preempts() -> None:
     """A pod that waits for victims on a node is tried elsewhere once a higher pod has victims on the same node."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
@@ -168,7 +168,7 @@ async def test_a_lower_nomination_ends_where_a_higher_pod_preempts() -> None:
 
 async def test_shares_of_a_gpu_are_held_for_two_preemptors() -> None:
     """Two preemptors of one GPU have victims of their own, and both are placed."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.report("n1", 24)
         made.scene.show(on_gpu("a", "GPU-n1-0", 0, share=50))
@@ -186,15 +186,15 @@ async def test_shares_of_a_gpu_are_held_for_two_preemptors() -> None:
 
 async def test_a_bind_that_fails_leaves_the_room_with_its_pod() -> None:
     """A nominated pod whose bind is refused is nominated again, so that no lower pod gets the room meanwhile."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         made.scene.show(cpu("a", "n1", 0))
         made.scene.show(waiting("p", 10))
         await made.settle()
         made.scene.delete("a")
         pod = made.scene.pods["p"]
-        made.preempting.nominating.placed(PodUid("p"), NodeName("n1"))
-        made.preempting.nominating.not_bound(pod)
+        made.preemption.nominated.placed(PodUid("p"), NodeName("n1"))
+        made.preemption.nominated.not_bound(pod)
         made.scene.show(waiting("low", 5))
         await later(made)
         assert made.scene.is_placed("p")
@@ -203,7 +203,7 @@ async def test_a_bind_that_fails_leaves_the_room_with_its_pod() -> None:
 
 async def test_a_nomination_for_a_node_that_leaves_ends() -> None:
     """A preemptor whose nominated node is deleted preempts on another node."""
-    async with board() as made:
+    async with preemption_scene() as made:
         for name, priority in (("n1", 0), ("n2", 5)):
             made.scene.node(name)
             made.scene.show(cpu(f"on-{name}", name, priority))
@@ -218,7 +218,7 @@ async def test_a_nomination_for_a_node_that_leaves_ends() -> None:
 
 async def test_a_room_that_frees_during_an_explanation_is_found() -> None:
     """A refusal of a nominated pod is void once its room is free, though that room is held against all other pods."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         wanted = made.want(waiting("p", 10, status={"nominatedNodeName": "n1"}))
         assert await made.parts.core.scheduling.explain(wanted) is None
@@ -228,7 +228,7 @@ async def test_a_room_that_frees_during_an_explanation_is_found() -> None:
 
 async def test_a_refusal_is_not_shared_with_pods_of_higher_priority() -> None:
     """Room that is held keeps a low pod waiting. An equal pod of higher priority gets that room."""
-    async with board() as made:
+    async with preemption_scene() as made:
         made.scene.node("n1")
         status = {"nominatedNodeName": "n1"}
         made.scene.show(waiting("other", 10, {"cpu": "4"}, scheduler="default-scheduler", status=status))

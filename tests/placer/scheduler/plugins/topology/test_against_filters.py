@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from placer.core.ledger import Ledger
 from placer.scheduler.plugins.pod_counts import store
-from placer.scheduler.plugins.pod_counts.constraints import NO_CONSTRAINTS, required_of
 from placer.scheduler.plugins.topology import TopologyDryRun
+from placer.scheduler.pods.constraints import NO_CONSTRAINTS, required_of
 from placer.scheduler.pods.node_rules import rules_of
 from placer.scheduler.profile import Profile
 from plimsoll.ids import NodeName, PodUid

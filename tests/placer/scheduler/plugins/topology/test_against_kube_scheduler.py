@@ -7,9 +7,9 @@ from typing import Final
 
 from plimsoll_cli.demo.servers import EmbeddedServer
 from tests.placer.kube.world import scheduler
-from tests.placer.scheduler.plugins.default_preemption.test_servers import SIDES, kube_scheduler
 from tests.placer.scheduler.plugins.topology.rules import evenly, far, near
 from tests.placer.scheduler.plugins.topology.test_on_api_server import HOST, ZONE
+from tests.placer.scheduler.preemption.test_servers import SIDES, kube_scheduler
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, get_pod, pod_manifest
 from tests.servers.waiting import until

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from placer.core.node_scores import NodeScore
 from placer.scheduler.plugins.inter_pod_affinity import SCORE as AFFINITY
-from placer.scheduler.plugins.pod_counts.constraints import preferred_of
 from placer.scheduler.plugins.pod_topology_spread import SCORE as SPREAD
+from placer.scheduler.pods.constraints import preferred_of
 from placer.scheduler.pods.node_rules import rules_of
 from plimsoll.ids import NodeName
 from tests.placer.scheduler.plugins.topology import oracle, scores

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from placer.core.plan import WISHES, Plan
 from placer.core.policies.headroom import HEADROOM
 from placer.decide import MOST_PLANS
-from placer.scheduler.plugins.pod_counts.constraints import MOST_PREFERRED
+from placer.scheduler.pods.constraints import MOST_PREFERRED
 from placer.scheduler.profile import understood
 from plimsoll.part.errors import InputError
 from plimsoll.quantity import GIB, MIB

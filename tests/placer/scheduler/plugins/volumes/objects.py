@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from placer.scheduler.plugins.volumes.plugins import VolumePlugins
+from placer.scheduler.plugins.volume_plugins import VolumePlugins
 from placer.scheduler.plugins.volumes.store import VolumeStore
 from plimsoll.kube.models import Pod
 from plimsoll.kube.storage_models import Claim, StorageClass, Volume

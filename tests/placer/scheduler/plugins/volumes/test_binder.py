@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from placer.core.mounts import ClaimKey, mounts_of
-from placer.scheduler.plugins.volume_binding.binder import ClaimsNotBoundError, VolumeBinder
-from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, revert
+from placer.scheduler.binding.volumes import ClaimsNotBoundError, VolumeBinder
+from placer.scheduler.plugins.volume_binding import AssumedVolumes, revert
 from placer.scheduler.plugins.volumes.store import VolumeStore
 from plimsoll.ids import NodeName, PodUid
 from plimsoll.kube.lease import Lease, LeasedTransport

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from placer.core.mounts import ClaimKey, mounts_of
-from placer.scheduler.plugins.volume_binding.pod_volumes import AssumedVolumes, revert
+from placer.scheduler.plugins.volume_binding import AssumedVolumes, revert
+from placer.scheduler.plugins.volume_plugins import VolumePlugins
 from placer.scheduler.plugins.volumes.assume_cache import AssumeCache
 from placer.scheduler.plugins.volumes.objects import Label
-from placer.scheduler.plugins.volumes.plugins import VolumePlugins
 from placer.scheduler.plugins.volumes.store import PodChanges, VolumeStore
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Pod

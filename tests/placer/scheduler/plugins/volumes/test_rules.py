@@ -6,7 +6,7 @@ import pytest
 from placer.core.mounts import ClaimKey, Disk, Mounts, mounts_of
 from placer.scheduler.plugins import volume_zone
 from placer.scheduler.plugins.node_volume_limits import exceeds
-from placer.scheduler.plugins.volume_binding.pod_volumes import claims_of, find_matching_volume
+from placer.scheduler.plugins.volume_binding import claims_of, find_matching_volume
 from placer.scheduler.plugins.volume_restrictions import disks_conflict
 from placer.scheduler.plugins.volumes.objects import CsiVolume, can_provision, read_unbound, read_volume
 from placer.scheduler.plugins.volumes.store import NodeVolumes, StorageObject, VolumeStore
