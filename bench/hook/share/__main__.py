@@ -158,7 +158,7 @@ def _judged(*, quick: bool) -> Iterator[MeasuredCase]:
     for paused in idle_time.cases():
         measure = partial(idle_time.measure, paused, demands=demands, quick=quick)
         yield MeasuredCase(paused.name, measure, paused.is_quick)
-    for judged in (*cases.caps(), *cases.pairs(), *cases.triples()):
+    for judged in (*cases.caps(), *cases.streams(), *cases.pairs(), *cases.triples()):
         measure = partial(cases.measure, judged, demands=demands, quick=quick)
         yield MeasuredCase(judged.name, measure, judged.name in cases.QUICK)
 

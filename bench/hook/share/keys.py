@@ -68,6 +68,7 @@ KEYS: Final = (
     Key("launch_added_ns", "alone/launch", "launch_added_ns", _most),
     Key("cap_error_pts_max", "cap/", "error_pts", _largest),
     Key("cap_ripple_pts_max", "cap/", "ripple_pts", _largest),
+    Key("streams_cap_error_pts_max", "streams/", "error_pts", _largest),
     Key("tenants_error_pts_max", "tenants/", "error_pts", _largest),
     Key("quota_loss_pct_default", "quota/default/", "loss_pct", _most),
 )
