@@ -75,15 +75,15 @@ often."""
 TRIALS: Final = 0.22
 """A claim that buys nothing may cost this times the cube of the request, as a part of the time: 2 % for a request of
 45, 16 % for 90. With twice as much, a greedy container beside a periodic server of request 45 gets 0.94 of what that
-leaves. If it grew with the request alone, a program of request 90 that waits for each kernel would lose a tenth in
-its first ten seconds, because its claim counts again too late."""
+leaves. If it grew with the request alone, a program of request 90 that waits for each kernel would lose 7 % in its
+first ten seconds, because its claim counts again too late."""
 
 TRY_NS: Final = 60.0 * MS
 """The worth with which a claim begins to count. A trial lasts as long as the GPU idles for this time: some 200 ms,
 many times as long as a request, since the work that waited before shows as gain once."""
 
 WORTH_NS: Final = 1000.0 * MS
-"""The largest worth. A program gains only in some ticks: with 300 ms, kernels of 20 ms with pauses of 18 lose all of
+"""The largest worth. A program gains only in some ticks: with 300 ms, kernels of 20 ms with pauses of 18 lose most of
 their gain."""
 
 USUAL_NS: Final = 40.0 * S
