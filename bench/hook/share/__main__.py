@@ -30,7 +30,18 @@ from pathlib import Path
 from typing import Final
 
 from bench.hook.gpu_node import GpuNode
-from bench.hook.share import alone, arrival, broker, cases, coupled, kubeshare, latency, pauses, short
+from bench.hook.share import (
+    alone,
+    arrival,
+    broker,
+    cases,
+    coupled,
+    idle_time,
+    kubeshare,
+    latency,
+    pauses,
+    short,
+)
 from bench.hook.share.keys import summary
 from bench.hook.share.shared_node import SharedNode, shared_node
 from bench.hook.share.tenants import Json, kernel_name
@@ -144,7 +155,10 @@ def _judged(*, quick: bool) -> Iterator[MeasuredCase]:
     for case in pauses.cases():
         measure = partial(pauses.measure, case, demands=demands, quick=quick)
         yield MeasuredCase(case.name, measure, case.is_quick)
-    for judged in (*cases.caps(), *cases.pairs(), *cases.triples()):
+    for paused in idle_time.cases():
+        measure = partial(idle_time.measure, paused, demands=demands, quick=quick)
+        yield MeasuredCase(paused.name, measure, paused.is_quick)
+    for judged in (*cases.caps(), *cases.streams(), *cases.pairs(), *cases.triples()):
         measure = partial(cases.measure, judged, demands=demands, quick=quick)
         yield MeasuredCase(judged.name, measure, judged.name in cases.QUICK)
 

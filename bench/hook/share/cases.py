@@ -16,6 +16,8 @@ LONGEST_JUDGED_NS: Final = 20 * MS
 """A kernel cannot be cut. Longer kernels are in the table, with their bound, and not in the largest errors."""
 MODES: Final = ("async", "sync", "graph", "duty")
 LIMITS: Final = (30, 50, 60)
+STREAMS: Final = (16, 256, 500, 2000)
+STREAMS_LIMIT: Final = 20
 PAIRS: Final = ((30, 70), (10, 90), (50, 50))
 TRIPLE: Final = (20, 30, 50)
 QUICK: Final = (
@@ -24,6 +26,7 @@ QUICK: Final = (
     "cap/60/sync/1ms",
     "cap/60/sync/20us",
     "cap/60/duty/1ms",
+    "streams/500",
     "tenants/30-70/20us-1ms",
     "tenants/10-90/1ms-20ms",
     "tenants/20-30-50/20us-1ms-20ms",
@@ -63,6 +66,13 @@ def caps() -> Iterator[ShareCase]:
     for limit_pct, mode, kernel_ns in product(LIMITS, MODES, KERNELS):
         work = Workload(mode, kernel_ns)
         yield ShareCase(f"cap/{limit_pct}/{work.name}", (Tenant("alone", work, limit_pct, limit_pct),))
+
+
+def streams() -> Iterator[ShareCase]:
+    """One tenant alone that launches short kernels into many streams."""
+    for count in STREAMS:
+        work = Workload("fan-out", 20 * US, count)
+        yield ShareCase(f"streams/{count}", (Tenant("alone", work, STREAMS_LIMIT, STREAMS_LIMIT),))
 
 
 def pairs() -> Iterator[ShareCase]:

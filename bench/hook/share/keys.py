@@ -56,6 +56,9 @@ KEYS: Final = (
     Key("coupled_further_ratio_min", "coupled/", "coupled_further_ratio", _least),
     Key("jitter_request_met_ratio_min", "pauses/jitter/", "jitter_request_met_ratio", _least),
     Key("loader_request_met_ratio_min", "pauses/loader/", "loader_request_met_ratio", _least),
+    Key("work_conserving_ratio_min", "idle/", "work_conserving_ratio", _least),
+    Key("idle_while_wanted_pct_max", "idle/", "idle_while_wanted_pct", _most),
+    Key("closed_loop_request_met_ratio_min", "idle/loop/", "closed_loop_request_met_ratio", _least),
     Key("light_throughput_ratio_min", "latency/light/", "light_throughput_ratio", _least),
     Key("latency_p99_ratio_max", "latency/", "latency_p99_ratio", _most),
     Key("arrival_s", "arrival/", "arrival_s", _most),
@@ -65,6 +68,7 @@ KEYS: Final = (
     Key("launch_added_ns", "alone/launch", "launch_added_ns", _most),
     Key("cap_error_pts_max", "cap/", "error_pts", _largest),
     Key("cap_ripple_pts_max", "cap/", "ripple_pts", _largest),
+    Key("streams_cap_error_pts_max", "streams/", "error_pts", _largest),
     Key("tenants_error_pts_max", "tenants/", "error_pts", _largest),
     Key("quota_loss_pct_default", "quota/default/", "loss_pct", _most),
 )

@@ -30,6 +30,8 @@ enum decision {
 
 /* The wait of one launch. */
 struct wait {
+    uint64_t context;
+    CUstream stream;
     int gpu;
     uint32_t word; /* the gate's word that the latest decision was made by */
     uint64_t sleep_ns;
@@ -76,12 +78,12 @@ static enum decision decide_now(struct wait *wait) {
 
 /* A signal handler of the program may fork while this thread sleeps. The child returns from the sleep as
  * well, has no slot yet, and has nothing to wait for. */
-static enum decision await_decision(struct wait *wait, CUstream stream) {
+static enum decision await_decision(struct wait *wait) {
     enum decision decision;
     pid_t own = getpid();
     while ((decision = decide_now(wait)) == WAIT) {
         if (!wait->has_waited) {
-            plimsoll_see_to_tail(stream);
+            plimsoll_see_to_tail(wait->stream);
             plimsoll_show_waiting(wait->gpu, 1);
             wait->has_waited = true;
         }
@@ -95,23 +97,23 @@ static enum decision await_decision(struct wait *wait, CUstream stream) {
 }
 
 static void enter(struct plimsoll_launch *launch) {
-    uint64_t context;
     if (!is_under_gate())
         return;
-    struct wait wait = {.gpu = plimsoll_gpu_of_stream(launch->stream, &context)};
-    if (context == 0 || wait.gpu < 0)
+    struct wait wait = {.stream = launch->stream};
+    wait.gpu = plimsoll_gpu_of_stream(launch->stream, &wait.context);
+    if (wait.context == 0 || wait.gpu < 0)
         return;
     launch->is_held = true;
     launch->cancelling = plimsoll_hold_thread();
     plimsoll_poller_need();
-    enum decision decision = await_decision(&wait, launch->stream);
-    struct plimsoll_meter *meter = decision == PASS ? NULL : plimsoll_use_meter(context, wait.gpu);
+    enum decision decision = await_decision(&wait);
+    struct plimsoll_meter *meter = decision == PASS ? NULL : plimsoll_use_meter(wait.context, wait.gpu);
     if (!meter)
         return;
     launch->measurement.is_sample = decision == SAMPLE;
     if (decision == SAMPLE)
         await_room(meter, wait.word);
-    plimsoll_measure(&launch->measurement, meter, context, launch->stream);
+    plimsoll_measure(&launch->measurement, meter, wait.context, launch->stream);
 }
 
 void plimsoll_enter_launch(struct plimsoll_launch *launch, CUstream stream) {
@@ -203,7 +205,8 @@ static uint64_t until_room_ns(int gpu, uint64_t queued_ns, uint64_t ahead_ns) {
 }
 
 /* Behind a metered gate, and behind a shut one that lets launches pass, a launch goes while the queue is
- * short. While the length of a launch is unknown, the first launch counts as the whole allowed queue. */
+ * short and an event can follow the launch. So many streams cost no accuracy. While the length of a launch is
+ * unknown, the first launch counts as the whole allowed queue. */
 static uint64_t behind_closed_gate(struct wait *wait, bool is_shut, bool is_polled, uint64_t now_ns) {
     uint64_t ahead_ns = plimsoll_gate_ahead_ns();
     if (!plimsoll_container_executes(now_ns)) {
@@ -214,7 +217,7 @@ static uint64_t behind_closed_gate(struct wait *wait, bool is_shut, bool is_poll
         return follow(wait, now_ns);
     bool needs_room = !is_shut || plimsoll_lets_pass();
     uint64_t queued_ns = plimsoll_left_on_ns(wait->gpu, now_ns, ahead_ns);
-    if (needs_room && queued_ns < ahead_ns) {
+    if (needs_room && queued_ns < ahead_ns && plimsoll_can_measure(wait->context, wait->stream)) {
         wait->since_ns = 0;
         return 0;
     }

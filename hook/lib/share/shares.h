@@ -12,8 +12,7 @@
 /* --- the work in a context -------------------------------------------------------------------------------
  */
 
-/* The most events under way in one context. Many short segments need that many. Launches beyond them pass
- * unmetered. */
+/* The most events under way in one context. Many short segments need that many. Launches beyond them wait. */
 #define PLIMSOLL_EVENTS 256
 
 /* The most streams of a context that have work or are blocked. A launch into one more gets an event of its

@@ -126,6 +126,10 @@ uint64_t plimsoll_left_on_ns(int gpu, uint64_t now_ns, uint64_t unknown_ns);
 /* The part of that work in streams that nothing blocks. */
 uint64_t plimsoll_runnable_ns(int gpu);
 
+/* Whether an event of ours can follow a launch into the stream, soon or behind later launches. If not, all
+ * events are under way, and the launch would pass unmetered. */
+bool plimsoll_can_measure(uint64_t context, CUstream stream);
+
 /* When an event of this process was last reached; 0 for never. */
 uint64_t plimsoll_reached_ns(void);
 

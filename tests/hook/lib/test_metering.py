@@ -18,6 +18,7 @@ US, MS = 1_000, 1_000_000
 SECOND = 1_000_000_000
 ONE_POINT = 0.01
 ROUNDS = 6
+DRAWS = 3
 
 
 @pytest.fixture(name="lines")
@@ -152,6 +153,21 @@ def test_threads_and_streams_share_one_meter(launcher: Launcher, gate: GateWrite
         assert min(launcher.get("joined()")) > 10
 
     _until_agreed(launcher, work, points=2)
+
+
+@pytest.mark.usefixtures("gate")
+@pytest.mark.parametrize(
+    ("count", "lengths"),
+    [(16, [20 * US]), (300, [20 * US, MS]), (2000, [20 * US]), (2000, [20 * US, 200 * US])],
+)
+def test_no_work_escapes_in_any_number_of_streams(launcher: Launcher, count: int, lengths: list[int]) -> None:
+    """Drawn kernels in drawn streams are all charged, also in more streams than the library has events."""
+    launcher.do(f"streams = [make('cuStreamCreate', 1) for _ in range({count})]")
+    told_from, booked_from = _both_ns(launcher, range(1))
+    for seed in range(DRAWS):
+        launcher.do(f"fan_out({seed}, streams, {lengths}, 1.0)")
+    told, booked = _both_ns(launcher, range(1))
+    assert booked - booked_from <= (told - told_from) * (1 + ONE_POINT)
 
 
 def test_a_context_that_is_retained_and_released_beside_its_launches_is_metered(

@@ -2,9 +2,13 @@
  *
  *   infer   2 ms of work every `each` ns
  *   light   one kernel every `each` ns, give or take a tenth, from a moment of its own. A request that comes
- *           during the service of the one before is due when that is done */
+ *           during the service of the one before is due when that is done
+ *   random  one kernel per request. Requests come at random, `each` ns apart in the mean, and queue up
+ *   loop    one kernel, and a pause of `each` ns after its end */
 #define _GNU_SOURCE
 #include "tenant.h"
+
+#include <math.h>
 
 #define INFER_NS (2 * MS)
 
@@ -40,8 +44,22 @@ static void work_light(void) {
     }
 }
 
+static void work_random(void) {
+    uint64_t due_ns = order.begin_ns;
+    while ((due_ns += part_of_period(-log(1 - drawn()))) < order.end_ns) {
+        sleep_until(due_ns);
+        serve(due_ns, 1);
+    }
+}
+
+static void work_loop(void) {
+    for (uint64_t due_ns = now_ns(); due_ns < order.end_ns; due_ns = now_ns() + order.each) {
+        sleep_until(due_ns);
+        serve(due_ns, 1);
+    }
+}
+
 const struct mode request_modes[] = {
-    {"infer", work_infer, false},
-    {"light", work_light, false},
-    {NULL, NULL, false},
+    {"infer", work_infer, false}, {"light", work_light, false}, {"random", work_random, false},
+    {"loop", work_loop, false},   {NULL, NULL, false},
 };

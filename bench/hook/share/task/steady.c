@@ -6,7 +6,8 @@
  *   graph    graphs of `each` kernels back to back, with 200 ms queued
  *   duty     works for 10 ms, waits, sleeps as long as that
  *   jitter   like `async` with 40 ms queued, but the host pauses for 5 ms after each 20 ms of work
- *   loader   launches and waits; each fifth step, by chance, is launched 40 ms late */
+ *   loader   launches and waits; each fifth step, by chance, is launched 40 ms late
+ *   fan-out  launches into each of `each` streams, and waits for all */
 #define _GNU_SOURCE
 #include "tenant.h"
 
@@ -136,8 +137,24 @@ static void work_loader(void) {
     }
 }
 
+static void work_fan_out(void) {
+    CUfunction busy = device_kernel("busy");
+    CUstream *streams = calloc(order.each, sizeof(CUstream));
+    for (uint64_t i = 0; i < order.each; i++)
+        streams[i] = stream_new();
+    sleep_until(order.begin_ns);
+    for (; now_ns() < order.end_ns; count_step()) {
+        for (uint64_t i = 0; i < order.each; i++, done.kernels++)
+            launch_on(busy, streams[i], order.kernel_ns);
+        MUST(cuCtxSynchronize());
+    }
+    for (uint64_t i = 0; i < order.each; i++)
+        MUST(cuStreamDestroy(streams[i]));
+    free(streams);
+}
+
 const struct mode steady_modes[] = {
-    {"async", work_async, false},   {"deep", work_deep, false}, {"sync", work_sync, false},
-    {"graph", work_graph, true},    {"duty", work_duty, false}, {"jitter", work_jitter, false},
-    {"loader", work_loader, false}, {NULL, NULL, false},
+    {"async", work_async, false},   {"deep", work_deep, false},      {"sync", work_sync, false},
+    {"graph", work_graph, true},    {"duty", work_duty, false},      {"jitter", work_jitter, false},
+    {"loader", work_loader, false}, {"fan-out", work_fan_out, true}, {NULL, NULL, false},
 };

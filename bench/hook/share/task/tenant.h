@@ -3,8 +3,9 @@
  *   main.c       reads orders, and prints results
  *   steps.c      time, chance, and the count of steps and latencies
  *   device.c     the kernels, the device, and the device's own sums
- *   steady.c     modes that keep a GPU at work: `async`, `deep`, `sync`, `graph`, `duty`, `jitter`, `loader`
- *   requests.c   modes that serve: `infer`, `light`
+ *   steady.c     modes that keep a GPU at work: `async`, `deep`, `sync`, `graph`, `duty`, `jitter`, `loader`,
+ *                `fan-out`
+ *   requests.c   modes that serve: `infer`, `light`, `random`; and `loop`
  *   coupled.c    modes whose work waits for itself: `gil`, `streams`, `streams-ahead`, `events`, `persistent`
  *   ranks.c      modes of two GPUs that wait for each other: `collective`, `ranks` */
 #ifndef PLIMSOLL_BENCH_TENANT_H

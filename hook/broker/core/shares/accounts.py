@@ -12,11 +12,12 @@ with request 10 beside a container with request 90 would get 18 % of the GPU: it
 as half of its last kernel has left the window.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
 from hook.broker.core.ids import ContainerKey
+from hook.broker.core.shares.claims import Claim
 from hook.broker.core.shares.events import GateState, SetGate
 from hook.broker.core.shares.settings import (
     BURST_NS,
@@ -179,13 +180,17 @@ class Account:
         gate: the container's gate, which covers all of its GPUs.
         bounds: see `Bounds`.
         lag_ns, spare_ns, credit_ns: the three sums; see the module.
+        claim: what a lag that it saved up while it paused is worth.
         wanted_ns: when the container last wanted the GPU.
-        pressed_ns: when it last wanted the GPU for more than `MOMENT`. Only a container that wants the GPU in this
-        sense may shut the gates of others.
+        presses: it wanted the GPU for more than `MOMENT` of this tick. Only a container that wants the GPU in this
+            sense may shut the gates of others.
+        wants_all: it paused for at most `PAUSED` of the last tick. Then its claim counts, whatever it is worth.
+        may_claim: others may be held for its claim since the last tick.
         rate: its due as a part of all charges, 0 to 1; 0 unless it is active.
         is_active: the container wanted the GPU within `WINDOW_NS`.
         rests: no tick changes the account until the container wants the GPU again.
         charge_ns: the time in this tick in which the GPU ran its work.
+        first: the part of this tick in which its bursts had their first slices.
         pause: the part of this tick in which it wanted nothing, 0 to 1.
         has_processes: the container has a process.
     """
@@ -196,12 +201,16 @@ class Account:
     lag_ns: float = 0.0
     spare_ns: float = 0.0
     credit_ns: float = 0.0
+    claim: Claim = field(default_factory=Claim)
     wanted_ns: float = -inf
-    pressed_ns: float = -inf
+    presses: bool = False
+    wants_all: bool = False
+    may_claim: bool = False
     rate: float = 0.0
     is_active: bool = False
     rests: bool = False
     charge_ns: float = 0.0
+    first: float = 0.0
     pause: float = 1.0
     has_processes: bool = False
 
@@ -239,6 +248,11 @@ class Account:
         if bounds.limit < 1:
             grown_ns = bounds.limit * span_ns
             self.credit_ns = min(self.credit_ns + grown_ns - charge_ns, bounds.most_credit_ns + grown_ns)
+        if self.is_active:
+            self.claim.weigh(charge_ns, self.first * span_ns, bounds.floor, span_ns)
+        self.wants_all = self.pause < PAUSED
+        self.may_claim = self.presses and (self.wants_all or self.claim.counts)
+        self.presses, self.first = False, 0.0
         if charge_ns:
             self.history.ran_ns += charge_ns
             self.charge_ns = 0.0

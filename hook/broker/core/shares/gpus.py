@@ -3,7 +3,7 @@
 The dues divide the GPU's time as if the time could be divided at will.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -12,7 +12,7 @@ from hook.broker.core.shares.accounts import Account, Gate
 from hook.broker.core.shares.charging import charge
 from hook.broker.core.shares.events import GateState
 from hook.broker.core.shares.meters import Meter
-from hook.broker.core.shares.settings import FLOOR, HOLD_NS, MOMENT, MS, WINDOW_NS
+from hook.broker.core.shares.settings import FLOOR, MOMENT, MS, WINDOW_NS
 from plimsoll.ids import GpuUuid
 
 ERROR_NS: Final = 20.0 * MS
@@ -34,6 +34,7 @@ class SharedGpu:
         utilised_ns: when NVML was last asked.
         sole: the account that wanted the GPU last.
         others_ns: when an account other than `sole` last wanted the GPU.
+        trials: the accounts with claims on trial, for which gates are shut since the last tick.
         populated: the number of containers that have processes.
         are_rates_stale: the rates must be computed again.
         is_live_stale: `live` must be computed again.
@@ -49,6 +50,7 @@ class SharedGpu:
     utilised_ns: int = 0
     sole: Account | None = None
     others_ns: float = -inf
+    trials: list[Account] = field(default_factory=list)
     populated: int = 0
     are_rates_stale: bool = True
     is_live_stale: bool = True
@@ -56,6 +58,7 @@ class SharedGpu:
     def note(self, account: Account, meter: Meter, now_ns: int) -> None:
         """Take in the reading of a process that wants this GPU, or ran on it."""
         self.readings.append((account, meter))
+        account.first += meter.sure
         if account.rests:
             account.rests, self.is_live_stale = False, True
         if not (meter.is_busy or meter.stands or meter.unfinished):
@@ -63,7 +66,7 @@ class SharedGpu:
         account.pause *= 0.0 if meter.stands else 1 - meter.unfinished
         account.wanted_ns = now_ns
         if meter.is_busy or meter.stands or meter.unfinished > MOMENT:
-            account.pressed_ns = now_ns
+            account.presses = True
         if not account.is_active:
             account.is_active = self.are_rates_stale = True
             account.history.begin_span(now_ns)
@@ -102,6 +105,7 @@ class SharedGpu:
         self.accounts.remove(account)
         self.populated -= account.has_processes
         self.readings = [reading for reading in self.readings if reading[0] is not account]
+        self.trials = [other for other in self.trials if other is not account]
         self.sole = None if self.sole is account else self.sole
         self.are_rates_stale = self.is_live_stale = True
 
@@ -127,27 +131,35 @@ class SharedGpu:
         self._divide(now_ns)
         served_ns = sum([account.charge_ns for account in self.live])
         idle_ns = max(span_ns - served_ns, 0.0)
+        for account in self.trials:
+            account.claim.cost_ns = idle_ns
         for account in self.live:
             excess_ns = account.settle(served_ns, idle_ns, span_ns)
             if excess_ns > 0:
                 self._forgive(excess_ns)
 
-    def gates_to_shut(self, now_ns: int, quantum_ns: float) -> Iterator[Gate]:
+    def gates_to_shut(self, quantum_ns: float) -> list[Gate]:
         """The gates that must be shut."""
         behind_ns = quantum_ns / 4
         claims = [
             (a.lag_ns, n)
             for n, a in enumerate(self.live)
             # A container that its own limit holds would gain nothing from the gates of others.
-            if a.lag_ns > behind_ns and now_ns - a.pressed_ns <= HOLD_NS and not a.is_spent
+            if a.lag_ns > behind_ns and a.may_claim and not a.is_spent
         ]
         first_ns, first = max(claims, default=(0.0, -1))
         second_ns = max((lag for lag, n in claims if n != first), default=0.0)
+        gates, held = [], []
         for n, account in enumerate(self.live):
             if account.spare_ns > 0 and account.bounds.limit == 1:
                 continue  # Neither sum can shut its gate.
             if account.must_be_shut(second_ns if n == first else first_ns, quantum_ns):
-                yield account.gate
+                gates.append(account.gate)
+                if not account.is_spent:
+                    held.append(account)
+        claimants = [self.live[n] for _, n in claims]
+        self.trials = [a for a in claimants if not a.wants_all and any(other is not a for other in held)]
+        return gates
 
     def _divide(self, now_ns: int) -> None:
         """Compute the dues again if the set of active accounts has changed."""

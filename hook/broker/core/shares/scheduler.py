@@ -186,7 +186,7 @@ class Scheduler:
             if gpu.is_at_rest:
                 continue
             gpu.tick(now_ns, span_ns)
-            shut.update(dict.fromkeys(gpu.gates_to_shut(now_ns, self._quantum_ns)))
+            shut.update(dict.fromkeys(gpu.gates_to_shut(self._quantum_ns)))
             if gpu.crowd > gpu.sharers or (is_second and ceil(gpu.crowd) != gpu.sharers):
                 gpu.sharers = ceil(gpu.crowd)
                 crowded.append(gpu)

@@ -55,9 +55,6 @@ URGENT_NS: Final = 30.0 * MS
 DEBT_NS: Final = 500.0 * MS
 """The bound of claims and debts: two kernels of 200 ms."""
 
-HOLD_NS: Final = 5.0 * MS
-"""A container that wanted the GPU within this time still counts as wanting it."""
-
 WINDOW_NS: Final = 100.0 * MS
 """A container that has not wanted the GPU for this time is due nothing of it."""
 
@@ -66,13 +63,38 @@ FLOOR: Final = 0.01
 ever."""
 
 PAUSED: Final = 0.05
-"""The claim of a container that paused for a larger part of a tick is bounded by `IDLE_CLAIM_NS`."""
+"""The claim of a container that paused for a larger part of a tick is bounded by `IDLE_CLAIM_NS`, and counts only
+while it is worth the idle time that it costs."""
+
+PRICE: Final = 16.0
+"""A claim is worth this many times the compute time that it buys, in idle time. Programs that wait for each kernel
+gain from 0.6 of that time (kernels of 5 ms, pauses of 4) down to 0.1 (1 ms, pauses of 2.3). With 8, the latter lose
+half of their gain. With more, the noise in the use of a server whose requests come at random counts as gain more
+often."""
+
+TRIALS: Final = 0.22
+"""A claim that buys nothing may cost this times the cube of the request, as a part of the time: 2 % for a request of
+45, 16 % for 90. With twice as much, a greedy container beside a periodic server of request 45 gets 0.94 of what that
+leaves. If it grew with the request alone, a program of request 90 that waits for each kernel would lose 7 % in its
+first ten seconds, because its claim counts again too late."""
+
+TRY_NS: Final = 60.0 * MS
+"""The worth with which a claim begins to count. A trial lasts as long as the GPU idles for this time: some 200 ms,
+many times as long as a request, since the work that waited before shows as gain once."""
+
+WORTH_NS: Final = 1000.0 * MS
+"""The largest worth. A program gains only in some ticks: with 300 ms, kernels of 20 ms with pauses of 18 lose most of
+their gain."""
+
+USUAL_NS: Final = 40.0 * S
+"""The time for which the usual charges of a container are remembered. While its claim counts they are learned as
+slowly, so that a program which changes is tried anew after about this time."""
 
 MOMENT: Final = 0.2
-"""A container that wanted the GPU for at most this part of a tick, and wants nothing at the tick's end, holds up
-no other. Without this, a kernel of 20 µs in each 50 ms costs a neighbour that launches under a lock 9 points of
-89: the neighbour is held at its gate for a tick each time. With 0.3 a container with a request of 90 and short
-pauses loses 2 points more."""
+"""A container that wanted the GPU for at most this part of a tick, and wants nothing at the tick's end, holds up no
+other. Without this, a kernel of 20 µs in each 50 ms costs a neighbour that launches under a lock 9 points of 89: the
+neighbour is held at its gate for a tick each time. With 0.3 a container with a request of 90 and short pauses loses 2
+points more."""
 
 
 @dataclass(frozen=True, slots=True)

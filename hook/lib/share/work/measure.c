@@ -38,6 +38,16 @@ struct plimsoll_meter *plimsoll_use_meter(uint64_t context, int gpu) {
     return meter;
 }
 
+bool plimsoll_can_measure(uint64_t context, CUstream handle) {
+    for (struct plimsoll_meter *meter = SHARES->meters; meter; meter = meter->next) {
+        if (meter->context != context)
+            continue;
+        const struct plimsoll_stream *stream = plimsoll_stream_in(meter, plimsoll_stream_key(handle));
+        return meter->is_broken || (stream && stream->is_open) || plimsoll_events_have_room(meter);
+    }
+    return true;
+}
+
 /* Needs the lock. Returns the serial of the event at the segment's beginning, if there is one. */
 static uint64_t begin_segment(struct plimsoll_meter *meter, CUstream handle, uint64_t now_ns) {
     struct plimsoll_stream *stream = plimsoll_stream_for(meter, plimsoll_stream_key(handle));

@@ -1,5 +1,6 @@
 """Launches kernels of known length, in threads of their own where a test wants that."""
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -73,6 +74,17 @@ def greedy(
             wait(stream)
     wait(stream)
     return count
+
+
+def fan_out(seed: int, streams: list[c_void_p], lengths: list[int], seconds: float) -> None:
+    """Launches kernels of drawn lengths into drawn streams, and waits for all of them now and then."""
+    chance, end = random.Random(seed), time.monotonic() + seconds  # noqa: S311 - repeatable
+    held = [parameters(ns) for ns in lengths]
+    while time.monotonic() < end and not over.is_set():
+        for stream in chance.sample(streams, chance.randint(1, len(streams))):
+            must("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, stream, chance.choice(held), None)
+        if chance.random() < 0.5:
+            must("cuCtxSynchronize")
 
 
 def hold_and_release() -> None:

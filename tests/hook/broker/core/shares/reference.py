@@ -1,13 +1,14 @@
 """The rules of compute shares as their model first stated them; tests compare the core with them tick by tick.
 
-The text is written for reading, not for speed. Times are nanoseconds. Ten rules are younger than the model. A GPU's
-charges are scaled down where they sum to more than the time in which any process can have had work. A
+The text is written for reading, not for speed. Times are nanoseconds. Eleven rules are younger than the model. The
+charges of a GPU are scaled down where they sum to more than the time in which any process can have had work. A
 process cannot be sliced during its own first slice; of two processes, one's first slices lie outside the other's time
 as far as there is room. A container with a large request saves less, and a container that is ahead saves more slowly.
 A container that wanted the GPU for a moment holds up no other container. A gate that shut for a spent limit opens at
 less credit for a container with one GPU. Such a container has less credit at most. A container that its limit holds
 holds up no other. A container that is behind is held only for one that is further behind by an urgent claim.
 A container with a large request claims twice as much after a pause.
+The claim of a container that pauses counts while it is worth the idle time that it costs.
 """
 
 import math
@@ -28,9 +29,14 @@ LARGE: Final = 0.5
 DEBT: Final = 500 * MS
 URGENT: Final = 30 * MS
 WINDOW: Final = 100 * MS
-HOLD: Final = 5 * MS
 ERROR: Final = 20 * MS
 MOMENT: Final = 0.2
+PAUSED: Final = 0.05
+PRICE: Final = 16.0
+TRIALS: Final = 0.22
+TRY: Final = 60 * MS
+WORTH: Final = 1000 * MS
+USUAL: Final = 40_000 * MS
 POINTS: Final = (
     (0.06943184, 0.17392742),
     (0.33000948, 0.32607258),
@@ -69,7 +75,14 @@ class Sums:
     credit: float = 0.0
     spare: float = 0.0
     wanted: float = -math.inf
-    pressed: float = -math.inf
+    presses: bool = False
+    first: float = 0.0
+    worth: list[float] = field(default_factory=lambda: [TRY, TRY])  # by charges, by first slices
+    usual: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    learned: float = 0.0
+    counts: bool = True
+    pause: float = 1.0
+    is_on_trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,10 +146,10 @@ class Reference:
                 first, last = self._place(page, p.pages.get(gpu, NO_WORK), unfinished, span)
                 began, ended = min(began, first), max(ended, last)
                 p.pages[gpu] = page
+            self.accounts[c, gpu].first = span * sum(sure[c, p] for p in c.processes.values())
             if wants:
                 pauses[c] = pause
-            if presses:
-                self.accounts[c, gpu].pressed = self.now
+            self.accounts[c, gpu].presses = presses
         all_sure = sum(sure.values())
         rest = {key: min(u / (1 - sure[key]), 1.0) if u else 0.0 for key, u in sliced.items()}
         chance = {z: math.prod(1 - u + u * z for u in rest.values()) for z, _ in POINTS}
@@ -178,13 +191,16 @@ class Reference:
             accounts[c].wanted = self.now
         rate, served = dues(self._active(gpu)), sum(charges.values())
         total, idle = sum(rate.values()) or 1.0, max(span - served, 0.0)
+        for c in self._active(gpu):
+            self._weigh(c, accounts[c], span, charges[c], idle)
         for c, a in accounts.items():
+            a.pause = pauses.get(c, 1.0)
             growth = served * rate.get(c, 0.0) / total - charges[c]
             a.lag += growth
             if a.lag < 0:  # Idle time pays off debts and makes no claims.
                 a.lag = min(a.lag + idle * rate.get(c, 0.0) / total, 0.0)
             claim = IDLE_CLAIM * max(c.request, 0.02) * (2 if c.request >= LARGE else 1)
-            most = DEBT if pauses.get(c, 1.0) < 0.05 else claim
+            most = DEBT if a.pause < PAUSED else claim
             excess = min(a.lag - most, growth)
             if excess > 0:  # A container that pauses stops saving, and the excess is forgiven to those ahead.
                 a.lag -= excess
@@ -198,6 +214,21 @@ class Reference:
             most = CREDIT * (1 - c.limit) if len(self.gpus) > 1 else min(CREDIT * (1 - c.limit), BURST)
             a.credit = min(a.credit + c.limit * span - charges[c], most + c.limit * span)
 
+    def _weigh(self, c: Tenant, a: Sums, span: float, charge: float, idle: float) -> None:
+        """Whether the container's claim is worth the idle time that it costs."""
+        is_priced = a.counts and a.learned > 0
+        if not a.counts:
+            a.learned = min(a.learned + span, USUAL)
+        each = a.usual[0] / a.usual[1] if a.usual[1] > 0 else 1.0
+        for n, (ran, of) in enumerate([(charge, 1.0), (a.first, each)]):
+            gain = ran - a.usual[n] * span
+            a.usual[n] += gain / (USUAL if a.counts else a.learned)
+            a.worth[n] += TRIALS * max(c.request, 0.01) ** 3 * span
+            a.worth[n] -= idle if a.is_on_trial else 0.0
+            a.worth[n] += PRICE * of * gain if is_priced else 0.0
+            a.worth[n] = min(max(a.worth[n], 0.0), WORTH)
+        a.counts = min(a.worth) > 0 if a.counts else min(a.worth) >= TRY
+
     def _decide(self, gpu: int) -> set[Tenant]:
         accounts = {c: self.accounts[c, gpu] for c in self.tenants}
         spent = {
@@ -208,7 +239,8 @@ class Reference:
         behind = {
             c: accounts[c].lag
             for c in self._active(gpu)
-            if self.now - accounts[c].pressed <= HOLD and accounts[c].lag > QUANTUM / 4 and c not in spent
+            if accounts[c].presses and (accounts[c].pause < PAUSED or accounts[c].counts)
+            if accounts[c].lag > QUANTUM / 4 and c not in spent
         }
         shut = set(spent)
         for c, a in accounts.items():
@@ -217,6 +249,8 @@ class Reference:
             is_ahead = a.lag < (-QUANTUM / 8 if c.is_shut else -QUANTUM / 2) or is_urgent
             if claim and is_ahead and a.spare <= 0:
                 shut.add(c)
+        for c, a in accounts.items():
+            a.is_on_trial = c in behind and a.pause >= PAUSED and bool(shut - spent - {c})
         return shut
 
     @property

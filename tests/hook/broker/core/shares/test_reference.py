@@ -149,6 +149,8 @@ class Both:
                     sums.spare = account.spare_ns
                 assert abs(sums.spare - account.spare_ns) < near_ns
                 assert tenant.limit == 1 or abs(sums.credit - account.credit_ns) < near_ns
+                assert abs(sums.worth[0] - account.claim.by_charges.worth_ns) < NEAR_NS
+                assert abs(sums.worth[1] - account.claim.by_firsts.worth_ns) < NEAR_NS
                 self.rested.discard(sums)
                 if account.rests:
                     self.rested.add(sums)
