@@ -106,6 +106,10 @@ def test_gpus_of_another_driver_are_left_alone(fields: dict[str, dict[str, objec
         (" /a.so  /b.so:/c.so ", f"{LIBRARY}:/a.so:/b.so:/c.so"),
         (f"/a.so:{LIBRARY}", f"/a.so:{LIBRARY}"),
         ("$(ELSEWHERE)", f"{LIBRARY}:$(ELSEWHERE)"),
+        (f"{LIBRARY}\n", LIBRARY),
+        (f"/a.so\t{LIBRARY}\n", f"{LIBRARY}:/a.so"),
+        (f"/a.so,{LIBRARY}", f"{LIBRARY}:/a.so,{LIBRARY}"),
+        (f"$(X){LIBRARY}", f"{LIBRARY}:$(X){LIBRARY}"),
     ],
 )
 def test_other_preloads_stay_behind_the_library(value: str, expected: str) -> None:
@@ -144,6 +148,22 @@ def test_other_mounts_and_volumes_stay() -> None:
     spec = judged(pod(container(limits={GPU: 1}, volumeMounts=[mine]), volumes=[data])).pod["spec"]
     assert spec["containers"][0]["volumeMounts"] == [mine, *MOUNTS]
     assert [one["name"] for one in spec["volumes"]] == ["data", "plimsoll"]
+
+
+@pytest.mark.parametrize("path", ["/var/run", "/run/../var//run/"])
+def test_a_mount_that_would_hide_ours_comes_before_it(path: str) -> None:
+    """`/var/run` is a link to `/run` in most images, and runtimes mount paths of as many parts in the pod's order."""
+    mine, lines = {"name": "mine", "mountPath": path}, {"name": "lines", "mountPath": "/run/plimsoll"}
+    given = pod(
+        container(limits={GPU: 1}, volumeMounts=[lines, mine]),
+        volumes=[volume("lines", "main"), {"name": "mine", "emptyDir": {}}],
+    )
+    done = judged(given).pod
+    assert done["spec"]["containers"][0]["volumeMounts"] == [
+        mine,
+        *({**one, "name": "lines"} for one in MOUNTS),
+    ]
+    assert judged(done).pod is done
 
 
 @pytest.mark.parametrize("path", ["/etc/ld.so.preload", "/etc", "//etc/../etc/"])
