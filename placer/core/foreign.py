@@ -20,7 +20,7 @@ from plimsoll.part.errors import InputError
 _EVERYTHING: Final = ContainerDemand(ContainerName(""), 1, None, 0, 100, whole=True)
 
 
-def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> Booking:
+def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str, unheld: str) -> Booking:
     """The booking of a bound pod whose GPUs are unknown.
 
     On each GPU it has what its containers request per GPU. A container that requests whole GPUs, or whose request
@@ -30,6 +30,7 @@ def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> 
         pod: bound; requests one of our resources.
         usable_bytes: by GPU of the node, from its last report; empty before its first.
         why: the reason, for people, without an end.
+        unheld: the reason why nothing holds the pod, likewise; empty where something does.
     """
     demands = _demands(pod)
     grants = tuple(
@@ -39,7 +40,9 @@ def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> 
     )
     node = NodeName(pod.spec.nodeName or "")
     reason = f"{why}; the pod counts against every GPU of {node}"
-    doubt = Doubt(pod.metadata.namespace, pod.metadata.name, reason, foreign=True)
+    if unheld:
+        reason = f"held by nothing; {reason}. {unheld}"
+    doubt = Doubt(pod.metadata.namespace, pod.metadata.name, reason, foreign=True, unheld=bool(unheld))
     return Booking(PodUid(pod.metadata.uid), node, grants, owner_of(pod), doubt)
 
 

@@ -13,6 +13,7 @@ from placer.core.booking import Booking, Doubt, booking_of, larger
 from placer.core.foreign import foreign_booking
 from placer.core.ledger import Ledger
 from placer.core.resize.change import ResizeChange
+from placer.scheduler.pods.held import why_unheld
 from placer.scheduler.pods.needs import needs_of
 from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
 from plimsoll.demand import parse_pod
@@ -67,7 +68,9 @@ class Bookings:
         self._on_doubt = on_doubt
         self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
         self._decided: dict[PodUid, Booking] = {}  # as booked, first read, or resized here
-        self._foreign: dict[PodUid, tuple[Pod, str]] = {}  # with the reason
+        self._foreign: dict[
+            PodUid, tuple[Pod, str, str]
+        ] = {}  # with the reasons: unknown GPUs, held by nothing
         self._resizes: dict[PodUid, _Resize] = {}
 
     def observe(self, state: NodeState) -> None:
@@ -76,9 +79,9 @@ class Bookings:
         if self._usable_bytes.get(state.node) == usable_bytes:
             return
         self._usable_bytes[state.node] = usable_bytes
-        for pod, why in self._foreign.values():
+        for pod, why, unheld in self._foreign.values():
             if pod.spec.nodeName == state.node:
-                self._ledger.restore(foreign_booking(pod, usable_bytes, why))
+                self._ledger.restore(foreign_booking(pod, usable_bytes, why, unheld))
 
     def forget_report(self, node: NodeName) -> None:
         """Forget the GPUs of a node whose report was dropped. Foreign pods that were counted there stay counted."""
@@ -102,8 +105,8 @@ class Bookings:
             self._read_again(pod, decided, stated)
         elif self.decides and uid in self._foreign:
             if known is None:
-                first, why = self._foreign[uid]
-                self._count(foreign_booking(first, self._usable_bytes.get(node, {}), why))
+                first, why, unheld = self._foreign[uid]
+                self._count(foreign_booking(first, self._usable_bytes.get(node, {}), why, unheld))
         elif stated is None and damage is None and not asks_gpu(pod):
             self.release(uid)
         else:
@@ -172,10 +175,10 @@ class Bookings:
             self._decided[uid] = stated
             self._count(stated)
         else:
-            why = str(damage or NO_DECISION)
-            self._foreign[uid] = pod, why
+            why, unheld = str(damage or NO_DECISION), why_unheld(pod)
+            self._foreign[uid] = pod, why, unheld
             sizes = self._usable_bytes.get(NodeName(pod.spec.nodeName or ""), {})
-            self._count(foreign_booking(pod, sizes, why))
+            self._count(foreign_booking(pod, sizes, why, unheld))
 
     def _read_again(self, pod: Pod, decided: Booking, stated: Booking | None) -> None:
         uid, resize = decided.pod, self._resizes.get(decided.pod)

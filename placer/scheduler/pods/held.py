@@ -30,6 +30,7 @@ from plimsoll.broker.volume import (
     preloads,
     visible_field,
 )
+from plimsoll.contract import asking_containers
 from plimsoll.ids import ContainerName
 from plimsoll.kube.models import Container, EnvVar, Pod, VolumeMount
 from plimsoll.part.errors import InputError
@@ -61,6 +62,15 @@ def refuse_unheld(pod: Pod, asking: Iterable[str]) -> None:
         for container in containers:
             if container.name in names:
                 _check(f"spec.{kind}[{container.name}]", container, volumes)
+
+
+def why_unheld(pod: Pod) -> str:
+    """The reason why nothing holds a pod that was bound by somebody else; empty for a pod that something holds."""
+    try:
+        refuse_unheld(pod, asking_containers(pod))
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, Any]]) -> None:

@@ -32,6 +32,7 @@ ACTIONS: Final = {
     "RelocationPlanned": "Relocating",
     "Relocated": "Relocating",
     "Resized": "Resizing",
+    "HeldByNothing": "Reporting",
     "LinePassed": "Reporting",
     "Evicted": "Evicting",
     "EvictionRefused": "Evicting",

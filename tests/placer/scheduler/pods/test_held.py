@@ -21,6 +21,7 @@ from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
 
 Json = dict[str, Any]
 ASKING = {"resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
@@ -410,3 +411,35 @@ async def test_the_pod_says_why_it_waits(
         assert event["note"].endswith(
             'write the mounts and variables of docs/webhook.md, "Pods without the webhook".'
         )
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_pod_that_somebody_else_binds_says_that_nothing_holds_it(
+    apiserver: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    is_named: bool,  # noqa: FBT001 - a row
+) -> None:
+    """By `nodeName` or by hand, also before this placer led: an event says what the pod lacks."""
+    await create_node(apiserver, "n1")
+    pod = pod_manifest("p", {MEMORY: "1Gi"}, scheduler="default-scheduler")
+    if is_named:
+        pod["spec"]["nodeName"] = "n1"
+        await create_pod(apiserver, namespace, pod)
+    async with scheduler(apiserver, valkey, namespace, places_unheld=False) as world:
+        await world.report("n1", 24)
+        if not is_named:
+            await create_pod(apiserver, namespace, pod)
+            bind = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
+            await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", bind)
+
+        async def is_told() -> bool:
+            return bool(await world.events("p", "HeldByNothing"))
+
+        await until(is_told)
+        (event,) = await world.events("p", "HeldByNothing")
+        assert event["type"] == "Warning"
+        assert event["note"].startswith(
+            "held by nothing; metadata.annotations[plimsoll.dev/decision] is missing"
+        )
+        assert "spec.containers[main].volumeMounts: " in event["note"]
