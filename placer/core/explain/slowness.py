@@ -132,12 +132,8 @@ def _check(by: str, found: Iterable[_Found | None]) -> Check:
 
 def _limits(observed: Observed) -> list[_Found | None]:
     if observed.unheld:
-        return [
-            (
-                Finding.UNLIKELY,
-                "held by nothing: the pod may use each GPU that it sees, and all of its memory",
-            )
-        ]
+        text = "held by nothing: the pod may use each GPU that it sees, and all of its memory"
+        return [(Finding.UNLIKELY, text)]
     return [_limit_news(observed), *map(_by_line, observed.parts), *map(_by_limit, observed.parts)]
 
 

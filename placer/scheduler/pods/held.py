@@ -75,7 +75,7 @@ def why_unheld(pod: Pod) -> str:
 
 def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, Any]]) -> None:
     mounts = _mounts_of(container, volumes)
-    of_volume = _has_volume(container.name, mounts)
+    of_volume = _has_own(container.name, mounts, CONTAINER_DIR, "")
     if not of_volume and not _has_pages_of_node(container, mounts):
         problem = "have no volume with its pages, so nothing would hold the container to what it declares"
         raise InputError(f"{where}.volumeMounts", sorted(mounts), problem, _REMEDY)
@@ -86,8 +86,9 @@ def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, 
     if hiding is not None:
         problem = "lies over Plimsoll's place in the container"
         raise InputError(f"{where}.volumeMounts", hiding, problem, "remove the mount")
-    is_loaded = CONTAINER_LIBRARY in preloads(value or "") or _has_file(container.name, mounts)
-    if not (is_loaded if of_volume else library):
+    has_file = _has_own(container.name, mounts, PRELOADS_FILE, PRELOADS_SUBPATH)
+    is_named = CONTAINER_LIBRARY in preloads(value or "")
+    if not (has_file or is_named if of_volume else library):
         problem = f"names no {_LIBRARY} of Plimsoll's, nor does a mount of Plimsoll's at {PRELOADS_FILE}"
         raise InputError(f"{where}.env[{PRELOAD}]", value, problem, _REMEDY)
     if _field(container, VISIBLE) != (field := visible_field(ContainerName(container.name))):
@@ -105,20 +106,11 @@ def _mounts_of(container: Container, volumes: Mapping[Any, Mapping[str, Any]]) -
     return mounts
 
 
-def _has_volume(container: str, mounts: _Mounts) -> bool:
-    """Whether the container's own volume is mounted as a whole, as the webhook does."""
-    return _has_part(container, mounts, CONTAINER_DIR, None)
-
-
-def _has_file(container: str, mounts: _Mounts) -> bool:
-    """Whether the loader's file is that of the container's own volume, as the webhook mounts it."""
-    return _has_part(container, mounts, PRELOADS_FILE, PRELOADS_SUBPATH)
-
-
-def _has_part(container: str, mounts: _Mounts, path: str, part: str | None) -> bool:
+def _has_own(container: str, mounts: _Mounts, path: str, part: str) -> bool:
+    """Whether this part of the container's own volume, or the whole (empty), is mounted at this path."""
     mount, volume = mounts.get(path, (VolumeMount(), {}))
-    is_whole = (mount.subPath or None) == part and not mount.subPathExpr
-    return is_whole and is_ours(volume) and container_of(volume) == container
+    is_part = (mount.subPath or "") == part and not mount.subPathExpr
+    return is_part and is_ours(volume) and container_of(volume) == container
 
 
 def _has_pages_of_node(container: Container, mounts: _Mounts) -> bool:
@@ -127,9 +119,8 @@ def _has_pages_of_node(container: Container, mounts: _Mounts) -> bool:
     if limits is None or counts is None or not limits[0].readOnly or counts[0].readOnly:
         return False
     own = f"$({_POD_UID})/{container.name}"
-    sources = (_source(*limits), f"/limits/{own}"), (_source(*counts), f"/counts/{own}")
-    roots = {source.removesuffix(part) for source, part in sources if source.endswith(part)}
-    is_own = all(source.endswith(part) for source, part in sources) and len(roots) == 1
+    root = _source(*limits).removesuffix(f"/limits/{own}")
+    is_own = (_source(*limits), _source(*counts)) == (f"{root}/limits/{own}", f"{root}/counts/{own}")
     return is_own and _field(container, _POD_UID) == "metadata.uid"
 
 
