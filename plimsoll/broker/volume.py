@@ -10,7 +10,7 @@ read-only, and no host path is named: Pod Security's `restricted` forbids these.
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.pages import PRELOADS_NAME
@@ -65,29 +65,22 @@ def in_most_images(path: str) -> str:
     return normal.removeprefix("/var") if f"{normal}/".startswith("/var/run/") else normal
 
 
-def hiding_mount(paths: Iterable[str], ours: Collection[str]) -> str | None:
-    """The first mount that hides `CONTAINER_DIR` or a part of it, or None.
+def can_hide(path: str) -> bool:
+    """Whether a mount at this normal path may hide `CONTAINER_DIR` or a part of it.
 
-    Runtimes mount paths of fewer parts first, and otherwise in the pod's order. So a mount at `/run` is beneath ours,
-    and one at `/var/run` hides ours where the pod has it later.
-
-    Args:
-        paths: the normal paths of a container's mounts, in the pod's order.
-        ours: those of them that bring what is ours.
+    Runtimes mount paths of fewer parts first, and those of as many in an order of their own. So a mount at `/run` is
+    beneath ours, and one at `/var/run` may hide it, wherever the pod has it.
     """
-    are_ours_there = False
-    for path in sorted(paths, key=lambda path: path.count("/")):
-        if path in ours:
-            are_ours_there = are_ours_there or _meet(path, CONTAINER_DIR)
-        elif are_ours_there and _meet(in_most_images(path), CONTAINER_DIR):
-            return path
-    return None
+    place = in_most_images(path).rstrip("/") + "/"
+    is_near = place.startswith(f"{CONTAINER_DIR}/") or f"{CONTAINER_DIR}/".startswith(place)
+    return is_near and path.count("/") >= CONTAINER_DIR.count("/")
 
 
-def _meet(one: str, other: str) -> bool:
-    """Whether one of two normal paths lies at or below the other."""
-    first, second = one.rstrip("/") + "/", other.rstrip("/") + "/"
-    return first.startswith(second) or second.startswith(first)
+def remedy_for_hiding(path: str) -> str:
+    """The remedy for the author of a mount that may hide `CONTAINER_DIR`."""
+    if normal_path(path) == "/var/run":
+        return "mount it at /run, to which /var/run is a link in most images"
+    return "remove the mount"
 
 
 def is_ours(volume: Mapping[str, Any]) -> bool:

@@ -23,11 +23,12 @@ from plimsoll.broker.volume import (
     PRELOADS_FILE,
     PRELOADS_SUBPATH,
     VISIBLE,
+    can_hide,
     container_of,
-    hiding_mount,
     is_ours,
     normal_path,
     preloads,
+    remedy_for_hiding,
     visible_field,
 )
 from plimsoll.contract import asking_containers
@@ -82,10 +83,10 @@ def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, 
     value = _value(container, PRELOAD)
     library = _mount_of_library(value, mounts)
     ours = {CONTAINER_DIR} if of_volume else {CONTAINER_LIMITS_DIR, CONTAINER_COUNTS_DIR, library or ""}
-    hiding = hiding_mount(mounts, ours)
+    hiding = next((path for path in mounts if path not in ours and can_hide(path)), None)
     if hiding is not None:
         problem = "lies over Plimsoll's place in the container"
-        raise InputError(f"{where}.volumeMounts", hiding, problem, "remove the mount")
+        raise InputError(f"{where}.volumeMounts", hiding, problem, remedy_for_hiding(hiding))
     has_file = _has_own(container.name, mounts, PRELOADS_FILE, PRELOADS_SUBPATH)
     is_named = CONTAINER_LIBRARY in preloads(value or "")
     if not (has_file or is_named if of_volume else library):

@@ -19,19 +19,18 @@ from typing import Any, Final
 
 from plimsoll.broker.volume import (
     CONTAINER_ATTRIBUTE,
-    CONTAINER_DIR,
     CONTAINER_LIBRARY,
     PRELOAD,
     PRELOADS_FILE,
     VISIBLE,
     VOLUME_NAME,
+    can_hide,
     container_of,
     csi_volume,
-    hiding_mount,
-    in_most_images,
     is_ours,
     normal_path,
     preloads,
+    remedy_for_hiding,
     visible_field,
     volume_mounts,
 )
@@ -232,19 +231,14 @@ def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[
         ours = missing.pop((str(mount.get("name")), normal_path(path)), None)
         if ours is not None:
             kept.append(mount if mount == ours else ours)
-        elif _is_ours(path):
-            problem = "is Plimsoll's place, and the webhook mounts it"
-            raise InputError(f"{where}.volumeMounts[{mount.get('name')}]", path, problem, "remove the mount")
+        elif can_hide(normal_path(path)):
+            problem = "is Plimsoll's place, or may hide it, and the webhook mounts it"
+            field = f"{where}.volumeMounts[{mount.get('name')}]"
+            raise InputError(field, path, problem, remedy_for_hiding(path))
         else:
             kept.append(mount)
     done = [*kept, *missing.values()]
-    if hiding_mount((normal_path(str(one["mountPath"])) for one in done), {CONTAINER_DIR}) is not None:
-        done = [*(one for one in done if one not in wanted), *wanted]
     return mounts if done == mounts else done
-
-
-def _is_ours(path: str) -> bool:
-    return f"{in_most_images(path)}/".startswith(f"{CONTAINER_DIR}/")
 
 
 def _put(there: Json, key: str, value: Any) -> Json:  # noqa: ANN401 - any JSON

@@ -283,6 +283,7 @@ def test_a_variable_that_loads_nothing_holds_nothing(values: tuple[str, ...]) ->
     "pod",
     [
         with_mounts({"mountPath": "/var/run"}),
+        with_mounts({"mountPath": "/var/run"}, at=0),
         with_mounts({"mountPath": "/var/run/"}, at=1),
         with_mounts({"mountPath": "//var//run"}),
         with_mounts({"mountPath": "/run/../var/run"}),
@@ -293,7 +294,9 @@ def test_a_variable_that_loads_nothing_holds_nothing(values: tuple[str, ...]) ->
 )
 def test_a_mount_that_hides_ours_is_refused(pod: Json) -> None:
     """`/var/run` is a link to `/run` in most images."""
-    with pytest.raises(InputError, match="lies over Plimsoll's place in the container; remove the mount"):
+    with pytest.raises(
+        InputError, match=r"lies over Plimsoll's place in the container; (remove the|mount it at)"
+    ):
         READER.understood(read(pod))
 
 
@@ -368,7 +371,6 @@ def test_a_container_that_would_see_other_gpus_is_refused(entries: tuple[Json, .
         held_by_variable("", f":/a.so $(X):{LIBRARY}:/b.so"),
         visible({"value": "all"}, OWN_GPUS),
         with_mounts({"mountPath": "/run"}, {"mountPath": "/"}, {"mountPath": "/var"}),
-        with_mounts({"mountPath": "/var/run"}, at=0),
         with_mounts({"mountPath": "/run/plimsoll-x"}),
         bare(),
     ],
