@@ -95,13 +95,16 @@ ANSWERED: Final = (DECISION, f"{DOMAIN}resize", f"{DOMAIN}resize-by", f"{DOMAIN}
 
 def asks_gpu(pod: Pod) -> bool:
     """Whether a container of the pod, or an init container, requests one of our resources."""
-    return any(
-        str(value) != "0"
-        for container in (*pod.spec.containers, *(pod.spec.initContainers or ()))
-        if (asked := container.resources) is not None
-        for name, value in {**(asked.requests or {}), **(asked.limits or {})}.items()
-        if name in RESOURCES
-    )
+    return next(asking_containers(pod), None) is not None
+
+
+def asking_containers(pod: Pod) -> Iterator[str]:
+    """The names of the pod's containers and init containers that request one of our resources."""
+    for container in (*pod.spec.containers, *(pod.spec.initContainers or ())):
+        asked = container.resources
+        amounts = {**(asked.requests or {}), **(asked.limits or {})} if asked is not None else {}
+        if any(name in RESOURCES and str(value) != "0" for name, value in amounts.items()):
+            yield container.name
 
 
 def refuse_answers(pod: Pod) -> None:

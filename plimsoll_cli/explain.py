@@ -186,7 +186,7 @@ def _running(running: Running) -> Iterator[RenderableType]:
         old = ", old: the node is silent" if running.silent else ""
         yield Text(f"\nWhat it has ({when}{old})", style="bold")
         headings = ("container", "GPU", "memory", "share", "limit", "processes", "GPU idle", "beside")
-        yield _table(map(_grant, running.grants), headings=headings)
+        yield _table((_grant(one, running) for one in running.grants), headings=headings)
     yield Text("\nIs it slow by its limit, its neighbours, or its host?", style="bold")
     table = _table(())
     for check in running.checks:
@@ -194,13 +194,13 @@ def _running(running: Running) -> Iterator[RenderableType]:
     yield table
 
 
-def _grant(grant: GrantRow) -> tuple[str, ...]:
+def _grant(grant: GrantRow, running: Running) -> tuple[str, ...]:
     held = UNKNOWN if grant.used_bytes is None else format_bytes(grant.used_bytes)
     shares = ("whole", UNKNOWN) if grant.whole else (f"{grant.share_pct} %", f"{grant.limit_pct} %")
     return (
         grant.container,
         grant.gpu,
-        f"{held} of {format_bytes(grant.line_bytes)}",
+        f"{held}, held by nothing" if running.unheld else f"{held} of {format_bytes(grant.line_bytes)}",
         *shares,
         UNKNOWN if grant.processes is None else str(grant.processes),
         UNKNOWN if grant.idle_pct is None else f"{grant.idle_pct:.0f} %",

@@ -49,12 +49,14 @@ class Doubt:
         foreign: the placer's decision is missing or was never readable, so the pod counts against every GPU of its
             node. False: somebody else changed the decision, so the larger of the placer's decision and the changed
             one counts on each GPU.
+        unheld: nothing holds the pod to what counts: it has neither pages nor library.
     """
 
     namespace: str
     name: str
     reason: str
     foreign: bool
+    unheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)

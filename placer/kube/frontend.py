@@ -99,6 +99,8 @@ class KubeFrontEnd:
         core.preemption.nominated.check_all()
         gc.freeze()  # the objects of a whole cluster live long, and the collector need not walk them again
         context.leads.set()
+        for booking in context.decider.ledger.bookings():
+            self.parts.report_unheld(booking)
 
     def _without_node(self) -> tuple[Pod, ...]:
         return (*(one.pod for one in self.parts.core.queue), *self.parts.doors.outside)

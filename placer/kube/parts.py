@@ -243,6 +243,13 @@ class KubeParts:
 
     def _report_doubt(self, booking: Booking) -> None:
         self.core.results.doubted(booking, decides=self.context.holds_lease())
+        self.report_unheld(booking)
+
+    def report_unheld(self, booking: Booking) -> None:
+        """Report, while this placer leads, that nothing holds a pod that somebody else bound."""
+        pod = self.core.pods.get(booking.pod)
+        if pod is not None and self.context.leads.is_set() and self.context.holds_lease():
+            self.core.results.held_by_nothing(pod, booking)
 
 
 def _core(context: KubeContext, on_doubt: Callable[[Booking], None]) -> Core:

@@ -8,10 +8,14 @@ the driver. What always holds: a container mounts its own pages and no other con
 read-only, and no host path is named: Pod Security's `restricted` forbids these.
 """
 
+import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.pages import PRELOADS_NAME
+from plimsoll.contract import assigned_annotation
+from plimsoll.ids import ContainerName
 
 DRIVER: Final = "plimsoll.dev"
 """The CSI driver's name."""
@@ -29,13 +33,54 @@ PRELOAD: Final = "LD_PRELOAD"
 PRELOADS_FILE: Final = "/etc/ld.so.preload"
 """glibc's loader preloads what this file names, whatever the environment, for setuid programs as well."""
 
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+"""The variable by which NVIDIA's runtime knows a container's GPUs."""
+
+PRELOADS_SUBPATH: Final = f"limits/{PRELOADS_NAME}"
+"""The file of a volume that is mounted at `PRELOADS_FILE`."""
+
 CONTAINER_ATTRIBUTE: Final = "container"
 """The attribute of a volume that names its container."""
 
+_PRELOADED: Final = re.compile(r"(?:\$\([^)]*\)|[^ :])+")
+
 
 def preloads(value: str) -> list[str]:
-    """The libraries that a value of `PRELOAD` names; colons and spaces both separate them."""
-    return value.replace(":", " ").split()
+    """The libraries that a value of `PRELOAD` names, as glibc's loader reads them.
+
+    Colons and blanks alone separate them: a line's end or a comma belongs to a name. A variable in `$(…)`, which the
+    kubelet may replace, belongs to one name with all that touches it.
+    """
+    return _PRELOADED.findall(value)
+
+
+def normal_path(path: str) -> str:
+    """A `mountPath` from the root, without `.`, `..`, and needless slashes."""
+    return "/" + posixpath.normpath("/" + path).lstrip("/")
+
+
+def in_most_images(path: str) -> str:
+    """The normal path of the place at a `mountPath` in most images: `/var/run` is a link to `/run` there."""
+    normal = normal_path(path)
+    return normal.removeprefix("/var") if f"{normal}/".startswith("/var/run/") else normal
+
+
+def can_hide(path: str) -> bool:
+    """Whether a mount at this normal path may hide `CONTAINER_DIR` or a part of it.
+
+    Runtimes mount paths of fewer parts first, and those of as many in an order of their own. So a mount at `/run` is
+    beneath ours, and one at `/var/run` may hide it, wherever the pod has it.
+    """
+    place = in_most_images(path).rstrip("/") + "/"
+    is_near = place.startswith(f"{CONTAINER_DIR}/") or f"{CONTAINER_DIR}/".startswith(place)
+    return is_near and path.count("/") >= CONTAINER_DIR.count("/")
+
+
+def remedy_for_hiding(path: str) -> str:
+    """The remedy for the author of a mount that may hide `CONTAINER_DIR`."""
+    if normal_path(path) == "/var/run":
+        return "mount it at /run, to which /var/run is a link in most images"
+    return "remove the mount"
 
 
 def is_ours(volume: Mapping[str, Any]) -> bool:
@@ -65,7 +110,12 @@ def csi_volume(name: str, container: str) -> dict[str, Any]:
     return {"name": name, "csi": {"driver": DRIVER, "readOnly": True, "volumeAttributes": attributes}}
 
 
+def visible_field(container: ContainerName) -> str:
+    """The field of the pod from which the kubelet takes a container's value of `VISIBLE`: the placer writes it."""
+    return f"metadata.annotations['{assigned_annotation(container)}']"
+
+
 def volume_mounts(volume: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The mounts of a container's volume, as entries of its `volumeMounts`: the whole, and the loader's file."""
-    file = {"mountPath": PRELOADS_FILE, "subPath": f"limits/{PRELOADS_NAME}", "readOnly": True}
+    file = {"mountPath": PRELOADS_FILE, "subPath": PRELOADS_SUBPATH, "readOnly": True}
     return {"name": volume, "mountPath": CONTAINER_DIR}, {"name": volume, **file}

@@ -95,6 +95,7 @@ class VolumeMount(Struct, frozen=True):
     mountPath: str = ""  # noqa: N815
     subPath: str | None = None  # noqa: N815
     subPathExpr: str | None = None  # noqa: N815
+    readOnly: bool | None = None  # noqa: N815
 
 
 class Container(Struct, frozen=True):

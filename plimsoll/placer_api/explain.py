@@ -250,6 +250,7 @@ class Running(Struct, frozen=True, kw_only=True):
         note: more about its place, such as the links between its GPUs, for people.
         resized: the containers that a resize has changed.
         doubt: why the pod counts otherwise than its decision says; empty for nearly all pods.
+        unheld: nothing holds the pod to what it was given: somebody else bound it, without pages and library.
         taken_out: for people: its GPUs that are cordoned, and why its node takes no new pods; empty where neither is.
         verdict: a sentence for people: what slows the pod, as far as the placer knows.
         checks: its limit, its neighbours, and its host; and its GPUs where one is degraded or worse.
@@ -267,6 +268,7 @@ class Running(Struct, frozen=True, kw_only=True):
     note: str = ""
     resized: tuple[ContainerName, ...] = ()
     doubt: str = ""
+    unheld: bool = False
     taken_out: tuple[str, ...] = ()
     verdict: str = ""
     checks: tuple[Check, ...] = ()

@@ -138,6 +138,15 @@ def test_a_waiting_pod() -> None:
     ]
 
 
+def test_a_pod_that_nothing_holds_has_no_line() -> None:
+    """The memory of such a pod stands beside no line: it may take all of the GPU's."""
+    assert RUNS.running is not None
+    unheld = msgspec.structs.replace(RUNS, running=msgspec.structs.replace(RUNS.running, unheld=True))
+    [main] = [line for line in printed(unheld) if line.startswith(" main ")]
+    assert "2Gi, held by nothing" in main
+    assert "of 8Gi" not in main
+
+
 def test_a_running_pod() -> None:
     """Decision, grants and measurements stand in one view; what is not known is a dash."""
     lines = printed(RUNS)

@@ -53,7 +53,8 @@ def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
         promised_pct = sum(other.share_pct for one in neighbours for other in _on(one, grant))
         part = _part(rows[-1], gpu, booking.pod, promised_pct)
         parts.append(replace(part, health=health.get(grant.gpu)))
-    observed = Observed(tuple(parts), silent=facts.silent, news=facts.news, cpu=facts.cpu)
+    unheld = booking.doubt is not None and booking.doubt.unheld
+    observed = Observed(tuple(parts), silent=facts.silent, news=facts.news, cpu=facts.cpu, unheld=unheld)
     checks = checks_of(observed)
     return Running(
         node=booking.node,
@@ -68,6 +69,7 @@ def running_of(booking: Booking, ledger: Ledger, facts: PodFacts) -> Running:
         note=decision.note if decision else "",
         resized=decision.resized if decision else (),
         doubt=booking.doubt.reason if booking.doubt else "",
+        unheld=unheld,
         taken_out=tuple(_taken_out(booking, reported, facts.schedulability)),
         verdict=verdict_of(observed, checks),
         checks=checks,

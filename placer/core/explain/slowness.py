@@ -80,12 +80,14 @@ class Observed:
         silent: the node has not reported for too long, so measurements are old.
         news: recent events about its limits; None where the placer reads none.
         cpu: the pod's CPU requests and limits for people; None where they are not known.
+        unheld: nothing holds the pod to its parts.
     """
 
     parts: tuple[GpuPart, ...]
     silent: bool = False
     news: tuple[LimitNews, ...] | None = ()
     cpu: str | None = None
+    unheld: bool = False
 
 
 def checks_of(observed: Observed) -> tuple[Check, ...]:
@@ -97,9 +99,7 @@ def checks_of(observed: Observed) -> tuple[Check, ...]:
             for by in ("limit", "neighbours", "host")
         )
     return (
-        _check(
-            "limit", [_limit_news(observed), *map(_by_line, observed.parts), *map(_by_limit, observed.parts)]
-        ),
+        _check("limit", _limits(observed)),
         _check("neighbours", [_neighbour_news(observed), *map(_by_neighbours, observed.parts)]),
         _check("host", [_by_host(observed)]),
         *_by_gpu(observed.parts),
@@ -128,6 +128,13 @@ def _check(by: str, found: Iterable[_Found | None]) -> Check:
     """The gravest finding; of equal ones the first."""
     finding, text = min((one for one in found if one is not None), key=lambda one: _ORDER.index(one[0]))
     return Check(by=by, finding=finding, text=text)
+
+
+def _limits(observed: Observed) -> list[_Found | None]:
+    if observed.unheld:
+        text = "held by nothing: the pod may use each GPU that it sees, and all of its memory"
+        return [(Finding.UNLIKELY, text)]
+    return [_limit_news(observed), *map(_by_line, observed.parts), *map(_by_limit, observed.parts)]
 
 
 def _limit_news(observed: Observed) -> _Found | None:

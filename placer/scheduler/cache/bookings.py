@@ -16,6 +16,7 @@ from placer.core.booking import Booking, Doubt, booking_of, grant_of, larger
 from placer.core.ledger import Ledger
 from placer.core.owners import owner_of
 from placer.core.resize.change import ResizeChange
+from placer.scheduler.pods.held import why_unheld
 from placer.scheduler.pods.needs import needs_of
 from plimsoll.contract import DECISION, SCHEDULER_NAME, asks_gpu
 from plimsoll.demand import ContainerDemand, parse_pod
@@ -70,7 +71,9 @@ class Bookings:
         self._on_doubt = on_doubt
         self._usable_bytes: dict[NodeName, Mapping[GpuUuid, int]] = {}
         self._decided: dict[PodUid, Booking] = {}  # as booked, first read, or resized here
-        self._foreign: dict[PodUid, tuple[Pod, str]] = {}  # with the reason
+        self._foreign: dict[
+            PodUid, tuple[Pod, str, str]
+        ] = {}  # why it counts everywhere, and is held by nothing
         self._resizes: dict[PodUid, _Resize] = {}
 
     def observe(self, state: NodeState) -> None:
@@ -79,9 +82,9 @@ class Bookings:
         if self._usable_bytes.get(state.node) == usable_bytes:
             return
         self._usable_bytes[state.node] = usable_bytes
-        for pod, why in self._foreign.values():
+        for pod, why, unheld in self._foreign.values():
             if pod.spec.nodeName == state.node:
-                self._ledger.restore(foreign_booking(pod, usable_bytes, why))
+                self._ledger.restore(foreign_booking(pod, usable_bytes, why, unheld))
 
     def forget_report(self, node: NodeName) -> None:
         """Forget the GPUs of a node whose report was dropped. Foreign pods that were counted there stay counted."""
@@ -105,8 +108,8 @@ class Bookings:
             self._read_again(pod, decided, stated)
         elif self.decides and uid in self._foreign:
             if known is None:
-                first, why = self._foreign[uid]
-                self._count(foreign_booking(first, self._usable_bytes.get(node, {}), why))
+                first, why, unheld = self._foreign[uid]
+                self._count(foreign_booking(first, self._usable_bytes.get(node, {}), why, unheld))
         elif stated is None and damage is None and not asks_gpu(pod):
             self.release(uid)
         else:
@@ -175,10 +178,10 @@ class Bookings:
             self._decided[uid] = stated
             self._count(stated)
         else:
-            why = str(damage or NO_DECISION)
-            self._foreign[uid] = pod, why
+            why, unheld = str(damage or NO_DECISION), why_unheld(pod)
+            self._foreign[uid] = pod, why, unheld
             sizes = self._usable_bytes.get(NodeName(pod.spec.nodeName or ""), {})
-            self._count(foreign_booking(pod, sizes, why))
+            self._count(foreign_booking(pod, sizes, why, unheld))
 
     def _read_again(self, pod: Pod, decided: Booking, stated: Booking | None) -> None:
         uid, resize = decided.pod, self._resizes.get(decided.pod)
@@ -227,7 +230,7 @@ def _is_later(version: str, other: str) -> bool:
 _EVERYTHING: Final = ContainerDemand(ContainerName(""), 1, None, 0, 100, whole=True)
 
 
-def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> Booking:
+def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str, unheld: str) -> Booking:
     """The booking of a bound pod whose GPUs nobody knows: bound by somebody else, static, or with a damaged decision.
 
     It counts against every GPU of its node by its resources alone, because its annotations are its owner's to edit.
@@ -238,6 +241,7 @@ def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> 
         pod: bound; requests one of our resources.
         usable_bytes: by GPU of the node, from its last report; empty before its first.
         why: the reason, for people, without an end.
+        unheld: the reason why nothing holds the pod, likewise; empty where something does.
     """
     demands = _demands(pod)
     grants = tuple(
@@ -247,7 +251,9 @@ def foreign_booking(pod: Pod, usable_bytes: Mapping[GpuUuid, int], why: str) -> 
     )
     node = NodeName(pod.spec.nodeName or "")
     reason = f"{why}; the pod counts against every GPU of {node}"
-    doubt = Doubt(pod.metadata.namespace, pod.metadata.name, reason, foreign=True)
+    if unheld:
+        reason = f"held by nothing; {reason}. {unheld}"
+    doubt = Doubt(pod.metadata.namespace, pod.metadata.name, reason, foreign=True, unheld=bool(unheld))
     return Booking(PodUid(pod.metadata.uid), node, grants, owner_of(pod), doubt)
 
 

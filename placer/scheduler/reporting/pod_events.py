@@ -32,6 +32,7 @@ ACTIONS: Final = {
     "RelocationPlanned": "Relocator",
     "Relocated": "Relocator",
     "Resized": "Resizing",
+    "HeldByNothing": "Reporting",
     "LinePassed": "Reporting",
     "Evicted": "Evicting",
     "EvictionRefused": "Evicting",

@@ -151,6 +151,11 @@ class Results:
                 )
             )
 
+    def held_by_nothing(self, pod: Pod, booking: Booking) -> None:
+        """Report that nothing holds a pod that somebody else bound; nothing to report of any other pod."""
+        if booking.doubt is not None and booking.doubt.unheld:
+            self.recorder.record(PodNews(pod, "HeldByNothing", cut(booking.doubt.reason), None))
+
     def bound_by_rival(self, pod: Pod) -> None:
         """Report that another placer bound a pod that waited for this one."""
         get_logger().error(

@@ -13,35 +13,38 @@ holds: a pod that has everything is returned as the same object. The given pod i
 
 import itertools
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from plimsoll.broker.volume import (
     CONTAINER_ATTRIBUTE,
-    CONTAINER_DIR,
     CONTAINER_LIBRARY,
     PRELOAD,
     PRELOADS_FILE,
+    VISIBLE,
     VOLUME_NAME,
+    can_hide,
     container_of,
     csi_volume,
     is_ours,
+    normal_path,
     preloads,
+    remedy_for_hiding,
+    visible_field,
     volume_mounts,
 )
-from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE, assigned_annotation
+from plimsoll.contract import GPU_COUNT, GPU_MEMORY, GPU_SHARE
 from plimsoll.dialects import Json
 from plimsoll.ids import ContainerName
 from plimsoll.part.errors import InputError
 
-VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU: Final = "void"
 """The value for which NVIDIA's runtime injects nothing. An empty value would leave the image's own."""
 OTHERS_PREFIX: Final = "nvidia.com/"
 """The domain of the GPU resources of NVIDIA's device plugin."""
 
 _KINDS: Final = ("containers", "initContainers")
-_OUR_PLACES: Final = (CONTAINER_DIR, "/var" + CONTAINER_DIR)  # /var/run is a link to /run in most images
 
 
 class Injector:
@@ -98,8 +101,8 @@ class Injector:
     def _with_gpus(self, where: str, container: Json, wanted: tuple[Json, ...]) -> Json:
         if (container.get("securityContext") or {}).get("privileged"):
             self.remarks.append(f"{where} is privileged: it can open every GPU of its node")
-        annotation = assigned_annotation(ContainerName(container["name"]))
-        reference = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}}
+        field = visible_field(ContainerName(container["name"]))
+        reference = {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}
         env = container.get("env") or []
         env = self._with_variable(where, env, {"name": VISIBLE, "valueFrom": reference})
         env = _with_preload(where, env)
@@ -113,7 +116,7 @@ class Injector:
         """
         names = {one["name"] for one in wanted}
         for mount in container.get("volumeMounts") or ():
-            path = _normal(str(mount.get("mountPath")))
+            path = normal_path(str(mount.get("mountPath")))
             if mount.get("name") not in names and path in {PRELOADS_FILE, posixpath.dirname(PRELOADS_FILE)}:
                 effect = "programs without the variable LD_PRELOAD start without the library"
                 self.remarks.append(
@@ -202,10 +205,11 @@ def _with_preload(where: str, env: list[Json]) -> list[Json]:
     if any(one.get("valueFrom") is not None for one in there):
         problem = "comes from another object, and the library cannot be added to it"
         raise InputError(f"{where}.env[{PRELOAD}]", "valueFrom", problem, "write its value")
-    value = (there[-1].get("value") or "").strip() if there else ""
+    value = (there[-1].get("value") or "") if there else ""
     if len(there) == 1 and CONTAINER_LIBRARY in preloads(value):
         return env
-    others = [entry for entry in preloads(value) if entry != CONTAINER_LIBRARY]
+    # A line's end or a tab is in no library's name: its author meant a separator, as other loaders read it.
+    others = [entry for entry in preloads(re.sub(r"\s", " ", value)) if entry != CONTAINER_LIBRARY]
     return _with_entry(env, {"name": PRELOAD, "value": ":".join([CONTAINER_LIBRARY, *others])})
 
 
@@ -224,25 +228,17 @@ def _with_mounts(where: str, container: Json, wanted: tuple[Json, ...]) -> list[
     kept = []
     for mount in mounts:
         path = str(mount.get("mountPath"))
-        ours = missing.pop((str(mount.get("name")), _normal(path)), None)
+        ours = missing.pop((str(mount.get("name")), normal_path(path)), None)
         if ours is not None:
             kept.append(mount if mount == ours else ours)
-        elif _is_ours(path):
-            problem = "is Plimsoll's place, and the webhook mounts it"
-            raise InputError(f"{where}.volumeMounts[{mount.get('name')}]", path, problem, "remove the mount")
+        elif can_hide(normal_path(path)):
+            problem = "is Plimsoll's place, or may hide it, and the webhook mounts it"
+            field = f"{where}.volumeMounts[{mount.get('name')}]"
+            raise InputError(field, path, problem, remedy_for_hiding(path))
         else:
             kept.append(mount)
     done = [*kept, *missing.values()]
     return mounts if done == mounts else done
-
-
-def _is_ours(path: str) -> bool:
-    normal = _normal(path)
-    return any(normal == place or normal.startswith(place + "/") for place in _OUR_PLACES)
-
-
-def _normal(path: str) -> str:
-    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _put(there: Json, key: str, value: Any) -> Json:  # noqa: ANN401 - any JSON

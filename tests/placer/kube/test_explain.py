@@ -207,6 +207,9 @@ async def test_a_foreign_pod_on_a_node_is_explained_as_running() -> None:
         assert found.running is not None
         assert "is missing" in found.running.doubt
         assert found.running.policy is None
+        assert found.running.unheld
+        assert found.running.doubt.startswith("held by nothing; ")
+        assert found.running.checks[0].text.startswith("held by nothing: ")
 
 
 async def test_a_pod_of_a_later_life_is_found_by_its_name() -> None:

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from placer.core.reasons import Reason
-from plimsoll.kube.models import Pod
+from placer.webhook.core.judgement import AdmissionRules, judge_creation
+from plimsoll.kube.models import Pod, decode_pod
 from tests.placer.kube.decided import decided, decision_text
 from tests.placer.kube.one_node import GPUS, N1, UID, WHOLE, Node, bound, sized
 
@@ -49,6 +50,26 @@ def test_a_foreign_pod_counts_against_every_gpu_of_its_node() -> None:
     assert "counts against every GPU of n1" in told.doubt.reason
     assert node.cluster.forget(UID)
     assert node.why_not(WHOLE) == dict.fromkeys(GPUS)
+
+
+@pytest.mark.parametrize(("is_held", "start"), [(False, "held by nothing; metadata."), (True, "metadata.")])
+def test_a_foreign_pod_that_nothing_holds_says_so(is_held: bool, start: str) -> None:  # noqa: FBT001 - a row
+    """A pod that was bound without pages and library says what it lacks, and with which remedy."""
+    node = Node()
+    stranger = bound()
+    if is_held:
+        asked = msgspec.to_builtins(bound(schedulerName="plimsoll", nodeName=None))
+        stored = judge_creation(asked, AdmissionRules()).pod
+        stored = {**stored, "spec": {**stored["spec"], "nodeName": N1}}
+        stranger = decode_pod(msgspec.json.encode(stored))
+    node.report(*GPUS)
+    node.cluster.confirm(stranger)
+    [told] = node.doubts
+    assert told.doubt is not None
+    assert told.doubt.unheld is not is_held
+    assert told.doubt.reason.startswith(start)
+    lacks = "spec.containers[main].volumeMounts: [] have no volume with its pages"
+    assert (lacks in told.doubt.reason) is not is_held
 
 
 def test_two_gpus_worth_of_memory_count_by_half_on_each() -> None:

@@ -21,6 +21,7 @@ from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import scheduler
 from tests.servers.apiserver import ApiServer
 from tests.servers.objects import create_node, create_pod, pod_manifest
+from tests.servers.waiting import until
 
 Json = dict[str, Any]
 ASKING = {"resources": {"limits": {"plimsoll.dev/gpu-memory": "1Gi"}}}
@@ -129,7 +130,7 @@ NO_PAGES = "spec.containers[{}].volumeMounts: ['/etc/ld.so.preload', '/run/plims
         (
             admitted(bare("a")),
             with_pages_beneath,
-            "spec.containers[a].volumeMounts: '/run/plimsoll/limits' lies over Plimsoll's place",
+            "spec.containers[a].volumeMounts: '/var/run/plimsoll/limits' lies over Plimsoll's place",
         ),
         (
             admitted(bare("a")),
@@ -154,13 +155,208 @@ def test_a_container_without_pages_or_library_is_refused(
 
 def of_the_node() -> Json:
     """A pod with the mounts of docs/webhook.md for nodes whose broker serves no volume."""
-    pod = bare("a")
-    names = ("limits", "counts", "lib")
-    mounts = [{"name": name, "mountPath": f"/var/run/plimsoll/{name}/"} for name in names]
-    env = [{"name": "LD_PRELOAD", "value": "/opt/other.so /run/plimsoll/lib/libplimsoll.so"}]
+    pod = admitted(bare("a"))
+    own = {"subPathExpr": "$(POD_UID)/a"}
+    mounts: list[Json] = [
+        {"name": "limits", "mountPath": "/run/plimsoll/limits/", "readOnly": True, **own},
+        {"name": "counts", "mountPath": "/run/plimsoll/counts", **own},
+        {"name": "lib", "mountPath": "/opt/lib", "readOnly": True},
+    ]
+    env = [
+        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "LD_PRELOAD", "value": "/opt/other.so /opt/lib/libplimsoll.so"},
+        next(one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "NVIDIA_VISIBLE_DEVICES"),
+    ]
     pod["spec"]["containers"][0] |= {"volumeMounts": mounts, "env": env}
-    pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": f"/x/{name}"}} for name in names]
+    pod["spec"]["volumes"] = [
+        {"name": one["name"], "hostPath": {"path": f"/x/{one['name']}"}} for one in mounts
+    ]
     return pod
+
+
+def with_mounts(*mounts: Json, at: int = 3) -> Json:
+    """The webhook's pod with mounts of an empty volume before the mount with this number."""
+    pod = copy.deepcopy(admitted(bare("a")))
+    pod["spec"]["volumes"].append({"name": "x", "emptyDir": {}})
+    pod["spec"]["containers"][0]["volumeMounts"][at:at] = [{"name": "x", **one} for one in mounts]
+    return pod
+
+
+def held_by_file(**fields: Json | str | None) -> Json:
+    """The webhook's pod without the variable, whose mount of the loader's file has these fields."""
+    pod = copy.deepcopy(admitted(bare("a")))
+    container = pod["spec"]["containers"][0]
+    container["env"] = [one for one in container["env"] if one["name"] != "LD_PRELOAD"]
+    container["volumeMounts"][1] |= fields
+    return pod
+
+
+def held_by_variable(*values: str, pod: Json | None = None) -> Json:
+    """A pod without the loader's file, whose container has the variable with these values."""
+    pod = copy.deepcopy(pod or admitted(bare("a")))
+    container = pod["spec"]["containers"][0]
+    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["mountPath"][:4] != "/etc"]
+    others = [one for one in container["env"] if one["name"] != "LD_PRELOAD"]
+    container["env"] = [*others, *({"name": "LD_PRELOAD", "value": one} for one in values)]
+    return pod
+
+
+def visible(*entries: Json) -> Json:
+    """The webhook's pod with these entries in the place of the variable of its GPUs."""
+    pod = copy.deepcopy(admitted(bare("a")))
+    container = pod["spec"]["containers"][0]
+    others = [one for one in container["env"] if one["name"] != "NVIDIA_VISIBLE_DEVICES"]
+    container["env"] = [*others, *({"name": "NVIDIA_VISIBLE_DEVICES", **one} for one in entries)]
+    return pod
+
+
+def from_node(number: int, mount: Json | None = None, volume: Json | None = None) -> Json:
+    """The documented pod without a volume of ours, with other fields in one of its mounts or volumes."""
+    pod = of_the_node()
+    pod["spec"]["containers"][0]["volumeMounts"][number] |= mount or {}
+    if volume is not None:
+        pod["spec"]["volumes"][number] = {"name": pod["spec"]["volumes"][number]["name"], **volume}
+    return pod
+
+
+def pod_uid_of_another() -> Json:
+    """The documented pod, with a uid that its author wrote."""
+    pod = of_the_node()
+    pod["spec"]["containers"][0]["env"][0] = {
+        "name": "POD_UID",
+        "value": "11111111-1111-4111-8111-111111111111",
+    }
+    return pod
+
+
+LIBRARY = "/run/plimsoll/lib/libplimsoll.so"
+OWN_GPUS = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['gpus.plimsoll.dev/a']"}}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subPath": "limits"},
+        {"subPath": "limits/gate"},
+        {"subPath": "counts"},
+        {"subPath": "lib/libplimsoll.so"},
+        {"subPath": "limits/ld.so.preloads"},
+        {"subPath": None},
+        {"subPath": None, "subPathExpr": "limits/ld.so.preload"},
+        {"mountPath": "/etc/ld.so.preloads"},
+        {"mountPath": "/var/../etc/ld.so.preload", "name": "other"},
+    ],
+)
+def test_only_the_loaders_own_file_holds(fields: Json) -> None:
+    """Another file of the volume at `/etc/ld.so.preload` names no library."""
+    with pytest.raises(InputError, match=r"env\[LD_PRELOAD\]: None names no libplimsoll.so"):
+        READER.understood(read(held_by_file(**fields)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (LIBRARY + "\n",),
+        ("\t" + LIBRARY,),
+        ("/a.so\t" + LIBRARY,),
+        ("/a.so," + LIBRARY,),
+        ("/a.so;" + LIBRARY,),
+        ("$(X)" + LIBRARY,),
+        (f"$(X:{LIBRARY}:Y)",),
+        ("/run/plimsoll/libplimsoll.so",),
+        ("/run/plimsoll/limits/libplimsoll.so",),
+        ("/var" + LIBRARY,),
+        ("/nowhere/libplimsoll.so",),
+        ("libplimsoll.so",),
+        (LIBRARY[1:],),
+        (LIBRARY + "/",),
+        (LIBRARY, ""),
+    ],
+)
+def test_a_variable_that_loads_nothing_holds_nothing(values: tuple[str, ...]) -> None:
+    """The loader of glibc separates names by blanks and colons alone, and looks for each where it says."""
+    with pytest.raises(InputError, match=r"env\[LD_PRELOAD\]: .* names no libplimsoll.so"):
+        READER.understood(read(held_by_variable(*values)))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        with_mounts({"mountPath": "/var/run"}),
+        with_mounts({"mountPath": "/var/run"}, at=0),
+        with_mounts({"mountPath": "/var/run/"}, at=1),
+        with_mounts({"mountPath": "//var//run"}),
+        with_mounts({"mountPath": "/run/../var/run"}),
+        with_mounts({"mountPath": "/var/run/plimsoll"}, at=0),
+        with_mounts({"mountPath": "/run/x/../plimsoll/lib"}),
+        with_mounts({"mountPath": "run/plimsoll/counts"}, at=0),
+    ],
+)
+def test_a_mount_that_hides_ours_is_refused(pod: Json) -> None:
+    """`/var/run` is a link to `/run` in most images."""
+    with pytest.raises(
+        InputError, match=r"lies over Plimsoll's place in the container; (remove the|mount it at)"
+    ):
+        READER.understood(read(pod))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        from_node(0, {"subPathExpr": "$(POD_UID)/other"}),
+        from_node(0, {"subPathExpr": "11111111-1111-4111-8111-111111111111/a"}),
+        from_node(0, {"subPathExpr": None, "subPath": "$(POD_UID)/a"}),
+        from_node(0, {"readOnly": False}),
+        from_node(0, {"mountPath": "/var/run/plimsoll/limits"}),
+        from_node(0, volume={"hostPath": {"path": "/z/a"}}),
+        from_node(0, volume={"hostPath": {"path": "/y/limits"}}),
+        from_node(0, volume={"emptyDir": {}}),
+        from_node(1, {"subPathExpr": "$(POD_UID)/other"}),
+        from_node(1, {"mountPath": "/data"}),
+        from_node(1, {"readOnly": True}),
+        from_node(1, volume={"emptyDir": {}}),
+        pod_uid_of_another(),
+    ],
+)
+def test_pages_of_the_node_are_the_containers_own(pod: Json) -> None:
+    """Other places of the node, and the pages of other containers and pods, hold nothing."""
+    with pytest.raises(InputError, match="have no volume with its pages"):
+        READER.understood(read(pod))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        from_node(2, {"mountPath": "/elsewhere"}),
+        from_node(2, {"readOnly": False}),
+        from_node(2, {"subPathExpr": "$(POD_UID)"}),
+        from_node(2, {"mountPath": "/opt/lib/libplimsoll.so"}),
+        from_node(2, volume={"emptyDir": {}}),
+        from_node(2, volume={"configMap": {"name": "c"}}),
+        held_by_variable(LIBRARY, pod=of_the_node()),
+        held_by_variable("/opt/lib/../lib/libplimsoll.so", pod=of_the_node()),
+    ],
+)
+def test_the_library_of_the_node_is_mounted_read_only(pod: Json) -> None:
+    """A name in the variable loads nothing where no library of the node is mounted."""
+    with pytest.raises(InputError, match=r"env\[LD_PRELOAD\]: .* names no libplimsoll.so"):
+        READER.understood(read(pod))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (),
+        ({"value": "all"},),
+        (OWN_GPUS, {"value": "all"}),
+        ({"valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['gpus.plimsoll.dev/b']"}}},),
+        ({"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},),
+    ],
+)
+def test_a_container_that_would_see_other_gpus_is_refused(entries: tuple[Json, ...]) -> None:
+    """The device files of other GPUs are kept from a container by this variable alone."""
+    with pytest.raises(InputError, match=r"env\[NVIDIA_VISIBLE_DEVICES\]: .* would see other GPUs"):
+        READER.understood(read(visible(*entries)))
 
 
 @pytest.mark.parametrize(
@@ -169,6 +365,13 @@ def of_the_node() -> Json:
         admitted(bare("a", "b", init=("load",))),
         admitted(bare("a", init=("side",), restartPolicy="Always")),
         of_the_node(),
+        from_node(2, {"mountPath": "/opt/lib/libplimsoll.so", "subPath": "libplimsoll.so"}),
+        held_by_file(),
+        held_by_variable(LIBRARY),
+        held_by_variable("", f":/a.so $(X):{LIBRARY}:/b.so"),
+        visible({"value": "all"}, OWN_GPUS),
+        with_mounts({"mountPath": "/run"}, {"mountPath": "/"}, {"mountPath": "/var"}),
+        with_mounts({"mountPath": "/run/plimsoll-x"}),
         bare(),
     ],
 )
@@ -210,3 +413,35 @@ async def test_the_pod_says_why_it_waits(
         assert event["note"].endswith(
             'write the mounts and variables of docs/webhook.md, "Pods without the webhook".'
         )
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_pod_that_somebody_else_binds_says_that_nothing_holds_it(
+    apiserver: ApiServer,
+    valkey: EmbeddedServer,
+    namespace: str,
+    is_named: bool,  # noqa: FBT001 - a row
+) -> None:
+    """By `nodeName` or by hand, also before this placer led: an event says what the pod lacks."""
+    await create_node(apiserver, "n1")
+    pod = pod_manifest("p", {MEMORY: "1Gi"}, scheduler="default-scheduler")
+    if is_named:
+        pod["spec"]["nodeName"] = "n1"
+        await create_pod(apiserver, namespace, pod)
+    async with scheduler(apiserver, valkey, namespace, places_unheld=False) as world:
+        await world.report("n1", 24)
+        if not is_named:
+            await create_pod(apiserver, namespace, pod)
+            bind = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
+            await apiserver.must("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", bind)
+
+        async def is_told() -> bool:
+            return bool(await world.events("p", "HeldByNothing"))
+
+        await until(is_told)
+        (event,) = await world.events("p", "HeldByNothing")
+        assert event["type"] == "Warning"
+        assert event["note"].startswith(
+            "held by nothing; metadata.annotations[plimsoll.dev/decision] is missing"
+        )
+        assert "spec.containers[main].volumeMounts: " in event["note"]

@@ -106,6 +106,10 @@ def test_gpus_of_another_driver_are_left_alone(fields: dict[str, dict[str, objec
         (" /a.so  /b.so:/c.so ", f"{LIBRARY}:/a.so:/b.so:/c.so"),
         (f"/a.so:{LIBRARY}", f"/a.so:{LIBRARY}"),
         ("$(ELSEWHERE)", f"{LIBRARY}:$(ELSEWHERE)"),
+        (f"{LIBRARY}\n", LIBRARY),
+        (f"/a.so\t{LIBRARY}\n", f"{LIBRARY}:/a.so"),
+        (f"/a.so,{LIBRARY}", f"{LIBRARY}:/a.so,{LIBRARY}"),
+        (f"$(X){LIBRARY}", f"{LIBRARY}:$(X){LIBRARY}"),
     ],
 )
 def test_other_preloads_stay_behind_the_library(value: str, expected: str) -> None:
@@ -144,6 +148,19 @@ def test_other_mounts_and_volumes_stay() -> None:
     spec = judged(pod(container(limits={GPU: 1}, volumeMounts=[mine]), volumes=[data])).pod["spec"]
     assert spec["containers"][0]["volumeMounts"] == [mine, *MOUNTS]
     assert [one["name"] for one in spec["volumes"]] == ["data", "plimsoll"]
+
+
+@pytest.mark.parametrize("path", ["/var/run", "/run/../var//run/"])
+@pytest.mark.parametrize("volumes", [[], [volume("lines", "main")]])
+def test_a_mount_that_may_hide_ours_is_refused(path: str, volumes: list[Json]) -> None:
+    """`/var/run` is a link to `/run` in most images, and not every runtime keeps the pod's order of mounts."""
+    mine, lines = {"name": "mine", "mountPath": path}, {"name": "lines", "mountPath": "/run/plimsoll"}
+    mounts = [lines, mine] if volumes else [mine]
+    given = pod(
+        container(limits={GPU: 1}, volumeMounts=mounts), volumes=[*volumes, {"name": "mine", "emptyDir": {}}]
+    )
+    with pytest.raises(InputError, match=r"volumeMounts\[mine\].* may hide it.*; mount it at /run, to which"):
+        judged(given)
 
 
 @pytest.mark.parametrize("path", ["/etc/ld.so.preload", "/etc", "//etc/../etc/"])
