@@ -18,12 +18,14 @@ from plimsoll_cli.cordon import NotCordonedError, cordon, uncordon
 from plimsoll_cli.demo.servers import EmbeddedServer
 from plimsoll_cli.drain import DrainRules, drain
 from plimsoll_cli.gpus import nodes_of, shown
+from plimsoll_cli.nodes import nodes
+from tests.logs import capture_logs
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.placer.states import reader_of
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
-from tests.servers.waiting import PATIENCE_S, until
+from tests.servers.waiting import PATIENCE_S, until, until_true
 
 ROLE = Path(__file__).parents[3] / "deploy" / "cordon-role.yaml"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -107,8 +109,21 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
         await cordon(url, operator, "n1/1")
         await world.report("n1", 8)  # the card was taken out
         assert "GPU-n1-1 is cordoned, but not on this node" in [*shown(await nodes_of(url))][-1]
+        assert "no GPU of it: GPU-n1-1 (cordoned)" in await nodes(url, None, "table", None)
         assert await uncordon(url, operator, "GPU-n1-1") == "n1: GPU-n1-1: uncordoned"
         assert not (await nodes_of(url))[0].stale_cordons
+
+        with capture_logs() as logs:
+            await world.change_node("n1", annotated("GPU-n1-1 GPU-n1-0,n1/0,,all"))
+            await until_true(lambda: any("entries" in one for one in logs))
+        [told] = [one for one in logs if "entries" in one]
+        assert told["entries"] == ["GPU-n1-1 GPU-n1-0", "all", "n1/0"]
+        await world.change_node("n1", annotated(None))
+
+
+def annotated(cordoned: str | None) -> Object:
+    """The change of a node by which a user's own tool cordons its GPUs."""
+    return {"metadata": {"annotations": {"plimsoll.dev/cordoned-gpus": cordoned}}}
 
 
 async def test_a_user_without_the_role_cordons_nothing(
