@@ -89,6 +89,7 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
         assert gpu_of(bound) == ("n1", "GPU-n1-1")
         waiting = ({"p", "q"} - {bound["metadata"]["name"]}).pop()
         await world.until_refused(waiting, f"1 {SHORT} (most free: 8Gi on n1), 1 {CORDONED}.")
+        assert (await wakes_on(world, waiting))[0] == "a GPU is uncordoned (`plimsoll uncordon`)"
         [row] = await nodes_of(url)
         assert [(gpu.cordoned, gpu.free_bytes, gpu.free_share_pct) for gpu in row.gpus] == [
             (True, 0, 0),
@@ -124,6 +125,15 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
 def annotated(cordoned: str | None) -> Object:
     """The change of a node by which a user's own tool cordons its GPUs."""
     return {"metadata": {"annotations": {"plimsoll.dev/cordoned-gpus": cordoned}}}
+
+
+async def wakes_on(world: World, name: str) -> tuple[str, ...]:
+    """What brings a waiting pod back, as `plimsoll explain` tells it."""
+    explained = await world.parts.doors.explainer.explain(world.namespace, name, PageAsked())
+    assert explained is not None
+    assert explained.waiting is not None
+    assert explained.waiting.queue is not None
+    return explained.waiting.queue.wakes_on
 
 
 async def test_a_user_without_the_role_cordons_nothing(
@@ -192,6 +202,10 @@ async def test_a_paused_cluster_places_no_pod_and_says_so(
         await world.until_refused("large", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
         await create_pod(apiserver, namespace, pod("small", 4))
         await world.until_refused("small", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
+        assert (await wakes_on(world, "small"))[0].startswith(
+            "the pause ends (remove the annotation plimsoll.dev/"
+        )
+        assert len(await wakes_on(world, "small")) == 1
         [row] = await nodes_of(url)
         assert (row.closed, {gpu.free_bytes for gpu in row.gpus}) == (("paused",), {0})
         await apiserver.kubectl("annotate", "namespace", namespace, "plimsoll.dev/paused-")
