@@ -137,7 +137,7 @@ def error_from(status: int, body: bytes, what: str, retry_after: str | None = No
     message = f"{what}: {status} {answer.reason}: {answer.message}"
     known = {NOT_FOUND: NotFoundError, 409: ConflictError, 410: GoneError}
     if status == NOT_FOUND and not answer.reason:  # no Kubernetes Status about an object
-        message += "; nothing is served at this path: the server in the kubeconfig is wrong, or the cluster lacks this API"
+        message += "; nothing is served at this path: the kubeconfig's server is wrong, or the cluster lacks this API"
     if status in known:
         return known[status](message, status, answer.reason)
     if status in (408, 425, 429) or status >= 500:
