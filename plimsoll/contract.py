@@ -115,7 +115,7 @@ def refuse_answers(pod: Pod) -> None:
     """
     for name, value in (pod.metadata.annotations or {}).items():
         if name in ANSWERED or name.startswith(ASSIGNED_PREFIX):
-            problem = "stands on a pod that is not placed yet, and is for the placer alone to write"
+            problem = "stands on a pod that is not placed yet, and tells of one that is"
             raise InputError(annotation_field(name), value[:80], problem, "recreate the pod without it")
 
 

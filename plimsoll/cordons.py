@@ -4,6 +4,7 @@ What always holds: pods that have a place keep it. Whoever may patch nodes may c
 patch the release's namespace may pause the placer: RBAC alone decides.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,6 +18,9 @@ PAUSED: Final = "plimsoll.dev/paused"
 """On the namespace of the placer: no pod is placed in the whole cluster. The value is the reason, for people. `false`
 pauses nothing."""
 
+_HEX_UUID: Final = re.compile(r"(?i:(GPU|MIG)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))")
+_NAME: Final = re.compile(r"(GPU|MIG)-[^\s;]+")
+
 MOST_REASON_CHARACTERS: Final = 120
 """The most characters of the reason that are shown: it stands in the text of every waiting pod."""
 
@@ -24,8 +28,22 @@ Annotations = Mapping[str, str] | None
 
 
 def cordoned_gpus(annotations: Annotations) -> frozenset[str]:
-    """The UUIDs that a node's annotations name; some may belong to no GPU of the node."""
-    return frozenset(comma_separated((annotations or {}).get(CORDONED_GPUS, "")))
+    """The entries of a node's annotation: UUIDs as NVML writes them, in whatever case, and all else as it stands.
+
+    Some may belong to no GPU of the node.
+    """
+    return frozenset(map(_as_nvml_writes, comma_separated((annotations or {}).get(CORDONED_GPUS, ""))))
+
+
+def nameless(cordoned: Iterable[str]) -> list[str]:
+    """The entries that can name no GPU of any node: an index, `n1/0`, or several UUIDs without a comma."""
+    return sorted(one for one in cordoned if not _NAME.fullmatch(one))
+
+
+def _as_nvml_writes(entry: str) -> str:
+    if (found := _HEX_UUID.fullmatch(entry)) is None:
+        return entry
+    return f"{found[1].upper()}-{found[2].lower()}"
 
 
 def cordon_value(uuids: Iterable[str]) -> str | None:

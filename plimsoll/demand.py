@@ -134,6 +134,13 @@ def parse_pod(pod: Pod) -> PodDemand:
         name = next(name for name in ASKED if name in annotations)
         problem, remedy = "stands on a pod that asks for no GPU", f"request {GPU_COUNT}"
         raise InputError(annotation_field(name), annotations[name], problem, remedy)
+    loose = next((demand.container for demand in demands if demand.best_effort), None)
+    if BEST_EFFORT in annotations and not best_effort and loose is not None:
+        problem = (
+            f"stands on a pod whose container {loose} asks for a share and no memory, which is best effort"
+        )
+        remedy = f"declare {GPU_MEMORY}, or leave the annotation out"
+        raise InputError(annotation_field(BEST_EFFORT), annotations[BEST_EFFORT], problem, remedy)
     if limit_pct < 100 and demands and all(demand.whole for demand in demands):
         problem = "limits nothing: a container that owns its GPUs whole is never held up"
         remedy = f"leave it out, or declare {GPU_MEMORY} or {GPU_SHARE}"
@@ -246,6 +253,11 @@ def _container_demand(asker: _Asker, asked: _Amounts, terms: _Terms) -> Containe
     if gpus == 0 or (gpus is None and not memory and not share):
         field = asker.field(GPU_COUNT if gpus == 0 else next(iter(asked)))
         raise InputError(field, "0", "asks for nothing", "give 1 or more, or leave it out")
+    if GPU_MEMORY in asked and not memory:
+        remedy = (
+            "declare what it needs, or leave it out: a share alone is best effort, and GPUs alone are whole"
+        )
+        raise InputError(asker.field(GPU_MEMORY), asked[GPU_MEMORY], "declares no memory", remedy)
     if memory:
         _refuse_memory_beside(asker, asked[GPU_MEMORY], terms)
     count = gpus or 1

@@ -114,7 +114,10 @@ def parse_size(text: str | float, field: str, gpus: int = 1) -> int:
             f"is {size} byte{'' if size == 1 else 's'}, and a container needs {write_bytes(MIB)} or more"
         )
         is_bare = str(text).isdecimal()
-        meant = f"{size}Gi" if is_bare and size < 128 else f"{size}Mi" if is_bare else write_bytes(MIB * gpus)
+        if is_bare and size < 512 * KIB:  # of Mi: no GPU has as much
+            meant = f"{size}Gi" if size < 128 else f"{size}Mi"
+        else:
+            meant = write_bytes(MIB * gpus)
         on_each = " on each of its GPUs" if gpus > 1 else ""
         raise InputError(field, text, problem + on_each, f"write the unit, such as {meant}")
     return size

@@ -175,6 +175,8 @@ async def _write(client: KubeClient, target: Target, *, cordoned: bool) -> bool:
         try:
             node = msgspec.json.decode(await client.get(path), type=Node)
         except NotFoundError as error:
+            if not error.reason:  # the server is none of Kubernetes, or its path is wrong
+                raise
             raise NotCordonedError(f"node {target.node} is not in this cluster; check --context") from error
         before = cordoned_gpus(node.metadata.annotations)
         after = before | {target.uuid} if cordoned else before - {target.uuid}

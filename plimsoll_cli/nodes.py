@@ -86,7 +86,9 @@ def _note(node: NodeRow) -> str:
     if node.unreported:
         held = format_bytes(sum(one.promised_bytes for one in node.unreported))
         notes.append(f"{held} promised on {len(node.unreported)} GPU(s) that no report names")
-    cordoned = sum(gpu.cordoned for gpu in node.gpus) + len(node.stale_cordons)
+    cordoned = sum(gpu.cordoned for gpu in node.gpus)
     if cordoned:
         notes.append(f"{cordoned} GPU{'s' if cordoned > 1 else ''} cordoned")
+    if node.stale_cordons:
+        notes.append(f"no GPU of it: {', '.join(node.stale_cordons)} (cordoned)")
     return printable("; ".join(notes))

@@ -187,6 +187,8 @@ async def _write(client: KubeClient, path: str, request: Resize, ticket: str, se
         with sent:
             await client.patch(path, body, PatchKind.MERGE)
     except NotFoundError as error:
+        if not error.reason:  # the server is none of Kubernetes, or its path is wrong
+            raise NotResizedError(str(error)) from error
         raise NotResizedError(
             f"pod: {name!r} does not exist; name a running pod, and its namespace with -n"
         ) from error

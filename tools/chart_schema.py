@@ -9,6 +9,7 @@ import json
 import re
 import types
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
@@ -16,6 +17,7 @@ from msgspec import Meta
 from placer.core.policies import OURS_LATER, POLICIES
 from placer.pool.core.release_policy import FORM as RELEASE_POLICY
 from plimsoll_alerts.core.alert import AlertKind
+from tools.quoted import decimals, integers
 from tools.settings import PARTS
 
 Form = dict[str, Any]
@@ -62,7 +64,7 @@ _TYPES: Final[Mapping[type, Form]] = {
     int: {"type": ["integer", "string"], "pattern": "^[0-9]+$"},
     float: {"type": ["number", "string"], "pattern": "^[0-9]+([.][0-9]+)?$"},
 }
-"""Values files often quote what becomes an environment variable. The range holds for numbers without quotes alone."""
+"""Values files often quote what becomes an environment variable. A range has a pattern beside it, see `_quoted`."""
 
 WIDTH: Final = 120
 
@@ -113,6 +115,7 @@ def _form(hint: Any) -> Form:  # noqa: ANN401 - a type with its notes
                     for field, key in (_BOUNDS | _SIZES).items()
                     if (value := getattr(note, field)) is not None
                 }
+        form |= _quoted(form)
         words = _WORDS.fullmatch(form.get("pattern", ""))
         return {"enum": words[1].split("|")} if words else form
     if get_origin(hint) in (Union, types.UnionType):
@@ -124,6 +127,19 @@ def _form(hint: Any) -> Form:  # noqa: ANN401 - a type with its notes
         members: Mapping[str, enum.Enum] = hint.__members__
         return {"enum": [member.value for member in members.values()]}
     return dict(_TYPES[hint])
+
+
+def _quoted(form: Form) -> Form:
+    """The pattern that keeps a number in quotes in the range of the others; nothing for other forms."""
+    low = form.get("minimum", form.get("exclusiveMinimum"))
+    if low is None or "pattern" not in form:
+        return {}
+    if "integer" in form["type"]:
+        pattern = integers(low, form.get("maximum"))
+    else:
+        above = "exclusiveMinimum" in form
+        pattern = decimals(Decimal(str(low)), form.get("maximum"), above=above)
+    return {"pattern": f"^({pattern})$"}
 
 
 def written(value: object, indent: str = "", before: int = 0) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from placer.api.explaining import SLICE, NotExplainedError, Turns, rest
 from placer.core.booking import Booking
 from placer.core.explain.expected import is_expected
@@ -18,7 +20,7 @@ from placer.core.explain.shortage import Freeing, PodIdentity
 from placer.core.explain.slowness import LimitNews
 from placer.core.owners import owner_of
 from placer.core.plan import Plan
-from placer.core.reasons import without_unhealthy
+from placer.core.reasons import Reason, without_unhealthy
 from placer.kube.queue_position import queue_position
 from placer.scheduler.cache.cache import Cache
 from placer.scheduler.pods.index import PodIndex
@@ -27,6 +29,7 @@ from placer.scheduler.profile import PodReader
 from placer.scheduler.queue.queue import Queue
 from placer.scheduler.reporting.condition import refusal_on
 from placer.scheduler.schedule_pod import PodScheduling
+from plimsoll import cordons
 from plimsoll.contract import SCHEDULER_NAME
 from plimsoll.decision import decision_of
 from plimsoll.ids import NodeName, PodUid
@@ -138,11 +141,22 @@ class KubeExplainer:
             return self._explained(pod, PodState.REFUSED, text=text, waiting=before)
         async with self._turns.turn():
             scan = await self._scanned(info, page)
-        waiting, request = scan.result(before), info.request
+        waiting, request = self._with_ends(scan.result(before)), info.request
         best_effort = any(container.best_effort for container in request.demand.containers)
         expected = self.scheduling.decider.expected(request.owner) if best_effort else None
         text = _waiting_text(waiting)
         return self._explained(pod, PodState.WAITING, text=text, waiting=waiting, expected=expected)
+
+    def _with_ends(self, waiting: wire.Waiting) -> wire.Waiting:
+        """The explanation with what an operator did first among what ends the pod's wait."""
+        if waiting.queue is None:
+            return waiting
+        wakes_on = waiting.queue.wakes_on
+        if self.cache.paused is not None:
+            wakes_on = (f"the pause ends (remove the annotation {cordons.PAUSED} of the placer's namespace)",)
+        elif Reason.CORDONED.value in waiting.message:
+            wakes_on = ("a GPU is uncordoned (`plimsoll uncordon`)", *wakes_on)
+        return replace(waiting, queue=replace(waiting.queue, wakes_on=wakes_on))
 
     async def _scanned(self, info: PodInfo, page: PageAsked) -> Scan:
         """Judge every node."""

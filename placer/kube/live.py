@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from placer.live.pods import PodName, asks
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.queue.queue import Queue
+from placer.scheduler.queue.queued_pod import QueuedPodInfo
 from placer.scheduler.reporting.condition import refusal_on
+from plimsoll.demand import PodDemand, parse_pod
 from plimsoll.ids import PodUid
+from plimsoll.part.errors import InputError
 from plimsoll.placer_api.live import WaitingPod
 
 
@@ -38,7 +41,17 @@ class KubePods:
                 name=metadata.name,
                 priority=waiting.pod.spec.priority or 0,
                 since=metadata.creationTimestamp,
-                asks=asks(waiting.info.request) if waiting.info is not None else "",
+                asks=asks(_demand(waiting)),
                 # A placer that follows, or has just started, has refused nothing itself.
                 reason=waiting.refused_for or refusal_on(waiting.pod),
             )
+
+
+def _demand(waiting: QueuedPodInfo) -> PodDemand | None:
+    """A pod's demand; a placer that follows has not read it in an attempt. None for one that cannot be read."""
+    if waiting.info is not None:
+        return waiting.info.request.demand
+    try:
+        return parse_pod(waiting.pod)
+    except InputError:
+        return None

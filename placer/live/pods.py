@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from placer.core.policy_context import Request
-from plimsoll.demand import ContainerDemand
+from plimsoll.demand import ContainerDemand, PodDemand
 from plimsoll.ids import PodUid
 from plimsoll.placer_api.live import WaitingPod
 from plimsoll.quantity import format_bytes
@@ -27,11 +26,11 @@ class PodSource(Protocol):
         """The pods without a node, read while the caller iterates; other tasks may run meanwhile."""
 
 
-def asks(request: Request | None) -> str:
+def asks(demand: PodDemand | None) -> str:
     """A demand in a few words, such as `8Gi, 30 % of 1 GPU`; empty for a pod that asks for no GPU, or for None."""
-    if request is None:
+    if demand is None:
         return ""
-    return " + ".join(_asks(container) for container in request.demand.containers)
+    return " + ".join(_asks(container) for container in demand.containers)
 
 
 def _asks(container: ContainerDemand) -> str:

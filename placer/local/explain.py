@@ -149,6 +149,6 @@ class LocalPods:
                     pod=row.uid,
                     namespace=row.namespace,
                     name=row.name,
-                    asks=asks(queued.request) if queued is not None else "",
+                    asks=asks(queued.request.demand) if queued is not None else "",
                     reason=row.message,
                 )

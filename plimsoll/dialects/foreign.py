@@ -59,6 +59,9 @@ ANNOTATIONS: Final = {
 }
 """Whose an annotation is, and the remedy; named as in `RESOURCES`."""
 
+GROUP: Final = "scheduling.k8s.io/group-name"
+"""The annotation of a pod of Volcano's gangs."""
+
 _DEVICE_PLUGIN: Final = re.compile(r"nvidia\.com/(?:gpu|mig-[a-z0-9.+-]+)(?:\.shared)?")
 """The resources of NVIDIA's device plugin. A pod that asks for nothing else is no scheduler's."""
 
@@ -115,4 +118,15 @@ def refuse_foreign(pod: Json) -> None:
             if whose is not None and str(value) != "0":
                 problem = f"is {whose} and is not translated"
                 raise InputError(f"{where}.resources[{name}]", value, problem, _BY_HAND)
-    refuse_annotations("", (pod.get("metadata") or {}).get("annotations") or {})
+    if claims := pod["spec"].get("resourceClaims"):
+        problem = "is not handled by the plimsoll scheduler"
+        raise InputError("spec.resourceClaims", f"{len(claims)} claim(s)", problem, "remove it")
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    for field, value in (
+        ("spec.schedulerName", "volcano" if pod["spec"].get("schedulerName") == "volcano" else None),
+        (annotation_field(GROUP), annotations.get(GROUP)),
+    ):
+        if value is not None:
+            problem = "asks for a gang, and Plimsoll places each pod by itself"
+            raise InputError(field, value, problem, "remove it, if the pods may start one by one")
+    refuse_annotations("", annotations)

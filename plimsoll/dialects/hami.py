@@ -24,6 +24,8 @@ CORES: Final = "nvidia.com/gpucores"
 PRIORITY: Final = "nvidia.com/priority"
 ASKED: Final = (MEMORY, PERCENT, CORES)
 SCHEDULER: Final = "hami-scheduler"
+VARIABLES: Final = ("CUDA_DISABLE_CONTROL", "GPU_CORE_UTILIZATION_POLICY")
+"""What a container's environment says to HAMi's library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,17 @@ class Hami:
     def translate(self, pod: Json) -> Translation:
         """See `Dialect`."""
         changes: list[str] = []
-        percents: dict[int, str] = {}
+        percents: dict[int, tuple[str, str]] = {}
 
         def change(where: str, container: Json) -> Json:
             asked = asked_of(container)
             if not any(name in asked and str(asked[name]) != "0" for name in (COUNT, *ASKED)):
                 return container
             given, percent = _translated(where, asked)
-            percents[percent] = f"{where}.resources"
+            said = "no percentage" if not percent else "all memory"
+            if percent and str(asked.get(PERCENT, "0")) != "0":
+                said = str(asked[PERCENT])
+            percents[percent] = (f"{where}.resources", said)
             dropped = [name for name in (COUNT, *ASKED, PRIORITY) if name in asked]
             ours = ", ".join(f"{name}: {value}" for name, value in given.items())
             if percent:
@@ -57,6 +62,11 @@ class Hami:
             changes.append(f"{where}.resources: {theirs} became {ours}")
             if PRIORITY in asked:
                 changes.append(f"{where}.resources[{PRIORITY}]: has no counterpart and was removed")
+            changes.extend(
+                f"{where}.env[{one['name']}]: is HAMi's, stays, and has no effect"
+                for one in container.get("env") or ()
+                if one.get("name") in VARIABLES
+            )
             return with_resources(where, container, dropped, given)
 
         found = with_containers(pod, change)
@@ -92,14 +102,13 @@ def _percentage(where: str, asked: Json, name: str) -> int | None:
     return value
 
 
-def _with_percent(pod: Json, percents: Mapping[int, str]) -> Json:
-    """The pod with the annotation for its percentage, given the field of a container for each percentage."""
+def _with_percent(pod: Json, percents: Mapping[int, tuple[str, str]]) -> Json:
+    """The pod with the annotation for its percentage, given a container's field and words for each percentage."""
     if not any(percents):
         return pod
     if len(percents) > 1:
-        (_, first), (other, field_name), *_ = percents.items()
+        (first, _), (field_name, asked), *_ = percents.values()
         problem = f"differs from {first}, and a pod has one percentage for all its containers"
-        asked = str(other) if other else "no percentage"
         raise InputError(field_name, asked, problem, f"give equal percentages, or {MEMORY} everywhere")
     metadata = pod.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), GPU_MEMORY_PERCENT: str(next(iter(percents)))}

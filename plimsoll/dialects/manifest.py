@@ -117,6 +117,8 @@ def convert(text: str, dialects: Sequence[Dialect]) -> tuple[str, list[str]]:
         documents = [
             one for source in sources for one in yaml.compose_all(source, _Loader) if one.tag != _NULL
         ]
+        if (bare := next((one for one in documents if isinstance(one, ScalarNode)), None)) is not None:
+            raise InputError("manifest", bare.value[:40], "is no object", "give Kubernetes objects")
         done = [_without_aliases(conversion.converted(one, ())) for one in documents]
         if objects:
             texts = (json.dumps(_json(one), indent=4, ensure_ascii=False, allow_nan=False) for one in done)

@@ -138,6 +138,8 @@ def namespace_of(kubeconfig: Path, context: str | None) -> str | None:
     _, config = _imported()
     try:
         entry = _loader(config.kube_config, str(kubeconfig), context).current_context
+    except InputError:
+        raise
     except Exception as error:  # as in `configured`
         raise _unusable(kubeconfig, error) from error
     named = entry["context"].get("namespace")
@@ -153,11 +155,19 @@ def _loader(library: Any, files: str, context: str | None) -> Any:  # noqa: ANN4
             fields = node.value.get(kind) or {}
             if isinstance(fields, dict):
                 node.value[kind] = kubeconfig_check.corrected(kind, fields, Path(node.path).absolute().parent)
+    contexts = [node.value["name"] for node in merger.config.value["contexts"]]
+    if context is not None and context not in contexts:
+        remedy = f"name one of {', '.join(contexts)}" if contexts else "leave --context out"
+        raise InputError("--context", context, f"is no context of {files}", remedy)
     # The first file counts that names a current context; the library takes the last one.
     named = filter(None, (config.get("current-context") for config in merger.config_files.values() if config))
     loader = library.KubeConfigLoader(
         merger.config, active_context=context or next(named, None), config_base_path=None
     )
+    named_user = loader.current_context["context"].get("user")
+    if loader._user is None and named_user:  # noqa: SLF001 - as below
+        problem = f"is the user of the context {loader.current_context['name']}, and {files} has no such user"
+        raise InputError("kubeconfig", named_user, problem, "mend the context, or add the user")
     if loader._user is None:  # noqa: SLF001 - a context may name no user, and the library fails then
         loader._user = library.ConfigNode("user", {}, loader._cluster.path)  # noqa: SLF001 - likewise
     return loader

@@ -15,6 +15,7 @@ Body = Mapping[str, object]
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
 
 REFUSED_LOGIN: Final = "it does not accept this token or certificate; renew it in the kubeconfig"
 
@@ -134,7 +135,9 @@ def error_from(status: int, body: bytes, what: str, retry_after: str | None = No
     except msgspec.MsgspecError:
         answer = _Status(message=body[:_SHOWN_CHARS].decode("utf-8", "replace").strip())
     message = f"{what}: {status} {answer.reason}: {answer.message}"
-    known = {404: NotFoundError, 409: ConflictError, 410: GoneError}
+    known = {NOT_FOUND: NotFoundError, 409: ConflictError, 410: GoneError}
+    if status == NOT_FOUND and not answer.reason:  # no Kubernetes Status about an object
+        message += "; nothing is served at this path: the kubeconfig's server is wrong, or the cluster lacks this API"
     if status in known:
         return known[status](message, status, answer.reason)
     if status in (408, 425, 429) or status >= 500:

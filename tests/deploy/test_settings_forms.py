@@ -17,6 +17,21 @@ from tools.settings import PARTS
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 NUMBERS = (-1, 0, 0.01, 0.5, 1, 3, 20, 60, 101, 3601, 86_401, 10**6, 10**10, 10**13)
+QUOTED = (
+    *map(str, NUMBERS),
+    "007",
+    ".5",
+    "1.",
+    "0.0",
+    "0.04",
+    "0.051",
+    "59.9",
+    "60.0",
+    "60.1",
+    "99",
+    "86400.0",
+    "86400.5",
+)
 TEXTS = (
     "",
     "x",
@@ -73,7 +88,7 @@ def fits(form: dict[str, Any], value: object) -> bool:
 def test_a_value_that_ends_the_part_is_refused_by_helm(part: str) -> None:
     """For every setting, the schema takes the numbers, texts and words that the part takes, and no others."""
     for name, form in SCHEMA["properties"][part]["properties"]["settings"]["properties"].items():
-        taken = [value for value in (*NUMBERS, *TEXTS, *WORDS, True) if fits(form, value)]
+        taken = [value for value in (*NUMBERS, *QUOTED, *TEXTS, *WORDS, True) if fits(form, value)]
         assert taken or form.get("enum"), name
         for value in (*taken, *form.get("enum", ())):
             assert starts(part, name, value), (name, value)
@@ -81,9 +96,9 @@ def test_a_value_that_ends_the_part_is_refused_by_helm(part: str) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_number_that_the_part_takes_is_taken(part: str) -> None:
-    """The ranges are no narrower than the part's. A number in quotes is refused, as it would pass every range."""
+    """The ranges are no narrower than the part's, with quotes or without."""
     for name, form in SCHEMA["properties"][part]["properties"]["settings"]["properties"].items():
-        if form.get("type") in ("number", "integer"):
-            assert not fits(form, "5"), name
-            for value in NUMBERS:
+        if {"number", "integer"}.intersection(form.get("type", ())):
+            dotted = "number" in form["type"]
+            for value in (*NUMBERS, *(one for one in QUOTED if dotted or "." not in one)):
                 assert fits(form, value) == starts(part, name, value), (name, value)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from plimsoll.contract import ANSWERED, ASSIGNED_PREFIX
 from plimsoll.demand import parse_pod
 from plimsoll.kube.models import decode_pod
 from plimsoll_cli.command import parsed, parser_of
@@ -139,3 +140,10 @@ def test_every_target_and_module_named_is_there() -> None:
         assert spec.submodule_search_locations is None or importlib.util.find_spec(f"{module}.__main__"), (
             module
         )
+
+
+def test_the_copy_of_a_pod_leaves_out_all_that_is_refused_on_a_new_one() -> None:
+    """The command's pattern knows every annotation in which the placer answers."""
+    [pattern] = re.findall(r'test\("([^"]+)"\)', TEXTS[Path("docs/pods.md")])
+    for name in (*ANSWERED, f"{ASSIGNED_PREFIX}main"):
+        assert re.search(pattern, name), name

@@ -180,10 +180,30 @@ async def test_the_api_server_names_the_cause(apiserver: ApiServer, tmp_path: Pa
     assert "wrong-word" not in str(logs)
 
 
+def test_a_path_that_nobody_serves_is_no_missing_object() -> None:
+    """A server's own 404 tells of the path; a Status tells of an object."""
+    path = "GET /x/api/v1/namespaces/n/pods/p"
+    assert "nothing is served at this path" in str(error_from(404, b"404 page not found", path))
+    assert "nothing is served" not in str(error_from(404, b'{"reason":"NotFound","message":"pods p"}', path))
+
+
 def test_a_quota_is_no_missing_right() -> None:
     """Admission answers with 403 too, and its words have their own remedy."""
     body = b'{"reason":"Forbidden","message":"exceeded quota: q, requested: plimsoll.dev/gpu=1"}'
     assert "ClusterRole" not in str(error_from(403, body, "POST /api/v1/namespaces/n/pods"))
+
+
+STRANGER = """{current-context: c, contexts: [{name: c, context: {cluster: k, user: zz}}],
+clusters: [{name: k, cluster: {server: "https://h"}}]}"""
+
+
+async def test_an_unknown_context_is_named_by_its_option(tmp_path: Path) -> None:
+    """The remedy lists the contexts of the file."""
+    path = tmp_path / "kubeconfig"
+    await asyncio.to_thread(path.write_text, STRANGER)
+    with pytest.raises(InputError, match=r"^--context: 'zz' is no context of .*; name one of c$"):
+        async with kube.connect(path, "zz"):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -191,6 +211,10 @@ def test_a_quota_is_no_missing_right() -> None:
     [
         (None, "does not exist; name a readable kubeconfig"),
         ("apiVersion: v1\nkind: Config\n", "names no current context"),
+        (
+            STRANGER,
+            "kubeconfig: 'zz' is the user of the context c, and .* has no such user; mend the context",
+        ),
         ("{{{", "cannot be used .*mend it: `kubectl --kubeconfig` with this file must work"),
     ],
 )

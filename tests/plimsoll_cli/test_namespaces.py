@@ -30,7 +30,7 @@ class Recorder(BaseHTTPRequestHandler):
         """404 to every request."""
         self.paths.append(self.path)
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b'{"kind": "Status", "message": "not found", "code": 404}'
+        body = b'{"kind": "Status", "reason": "NotFound", "message": "not found", "code": 404}'
         self.send_response(404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

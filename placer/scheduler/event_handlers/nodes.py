@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from placer.scheduler.binding.volumes import VolumeBinder
 from placer.scheduler.failures.renewal import Renewal
 from placer.scheduler.profile import Profile
-from plimsoll.cordons import cordoned_gpus
+from plimsoll.cordons import CORDONED_GPUS, cordoned_gpus, nameless
 from plimsoll.ids import NodeName
 from plimsoll.kube.models import Node
 from plimsoll.kube.reflector import Added, Change, Deleted, Modified, Synced
@@ -43,6 +43,7 @@ class NodeEventHandler:
             case Added(node) | Modified(node):
                 self.renewal.note()
                 self.binder.note_nodes()
+                self._warn_of_cordons(node, change.old if isinstance(change, Modified) else None)
                 try:
                     self.profile.cache.put_node(node)
                 except InputError as error:
@@ -51,6 +52,20 @@ class NodeEventHandler:
                 self.profile.cache.remove_node(NodeName(node.metadata.name))
                 self.binder.note_nodes()
                 self.renewal.note()
+
+    def _warn_of_cordons(self, node: Node, old: Node | None) -> None:
+        """Log the entries of its annotation that cordon nothing, once for each change of it."""
+        cordoned = cordoned_gpus(node.metadata.annotations)
+        if old is not None and cordoned == cordoned_gpus(old.metadata.annotations):
+            return
+        if wrong := nameless(cordoned):
+            get_logger().warning(
+                "entries of a node's annotation cordon nothing",
+                node=node.metadata.name,
+                annotation=CORDONED_GPUS,
+                entries=wrong,
+                remedy="give UUIDs of its GPUs with commas between them, or run `plimsoll cordon`",
+            )
 
     def _is_heartbeat(self, node: Node, old: Node) -> bool:
         """Whether nothing changed that is read here."""

@@ -17,6 +17,7 @@ from plimsoll.kube.models import Node
 from tests.placer.core.worlds import gpu, state
 
 NOT_READY = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+UUID = "GPU-a1000000-0000-4000-8000-00000000000f"
 TAINTS = [
     {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
     {"key": "drained", "effect": "NoExecute"},
@@ -48,6 +49,14 @@ TAINTS = [
         (
             {"metadata": {"annotations": {"plimsoll.dev/cordoned-gpus": " GPU-a,,MIG-b , "}}},
             Schedulability(cordoned=frozenset(("GPU-a", "MIG-b"))),
+        ),
+        (
+            {
+                "metadata": {
+                    "annotations": {"plimsoll.dev/cordoned-gpus": f"{UUID.upper()}, gpu{UUID[3:]},n1/0"}
+                }
+            },
+            Standing(cordoned=frozenset((UUID, "n1/0"))),
         ),
     ],
 )

@@ -128,7 +128,7 @@ async def test_a_pod_without_a_gpu_passes(scene: Scene) -> None:
             outside("p", {MEMORY: "1Gi"}, {"plimsoll.dev/policy": "no"}),
             "'no' is no placement policy; choose one of",
         ),
-        (outside("p", {MEMORY: "1Gi"}, {"plimsoll.dev/decision": "{}"}), "is for the placer alone to write"),
+        (outside("p", {MEMORY: "1Gi"}, {"plimsoll.dev/decision": "{}"}), "tells of one that is"),
         (pod_of("p", {MEMORY: "1Gi"}), "spec.schedulerName: 'plimsoll' is the placer's own scheduler"),
     ],
 )

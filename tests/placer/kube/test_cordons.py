@@ -18,12 +18,14 @@ from plimsoll_cli.cordon import NotCordonedError, cordon, uncordon
 from plimsoll_cli.demo.servers import EmbeddedServer
 from plimsoll_cli.drain import DrainRules, drain
 from plimsoll_cli.gpus import nodes_of, shown
+from plimsoll_cli.nodes import nodes
+from tests.logs import capture_logs
 from tests.placer.kube.objects import MEMORY
 from tests.placer.kube.world import World, gpu_of, scheduler
 from tests.placer.states import reader_of
 from tests.servers.apiserver import ApiServer, Object
 from tests.servers.objects import create_node, create_pod, pod_manifest
-from tests.servers.waiting import PATIENCE_S, until
+from tests.servers.waiting import PATIENCE_S, until, until_true
 
 ROLE = Path(__file__).parents[3] / "deploy" / "cordon-role.yaml"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -87,6 +89,7 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
         assert gpu_of(bound) == ("n1", "GPU-n1-1")
         waiting = ({"p", "q"} - {bound["metadata"]["name"]}).pop()
         await world.until_refused(waiting, f"1 {SHORT} (most free: 8Gi on n1), 1 {CORDONED}.")
+        assert (await wakes_on(world, waiting))[0] == "a GPU is uncordoned (`plimsoll uncordon`)"
         [row] = await nodes_of(url)
         assert [(gpu.cordoned, gpu.free_bytes, gpu.free_share_pct) for gpu in row.gpus] == [
             (True, 0, 0),
@@ -107,8 +110,30 @@ async def test_a_cordoned_gpu_takes_no_pod_until_it_is_uncordoned(
         await cordon(url, operator, "n1/1")
         await world.report("n1", 8)  # the card was taken out
         assert "GPU-n1-1 is cordoned, but not on this node" in [*shown(await nodes_of(url))][-1]
+        assert "no GPU of it: GPU-n1-1 (cordoned)" in await nodes(url, None, "table", None)
         assert await uncordon(url, operator, "GPU-n1-1") == "n1: GPU-n1-1: uncordoned"
         assert not (await nodes_of(url))[0].stale_cordons
+
+        with capture_logs() as logs:
+            await world.change_node("n1", annotated("GPU-n1-1 GPU-n1-0,n1/0,,all"))
+            await until_true(lambda: any("entries" in one for one in logs))
+        [told] = [one for one in logs if "entries" in one]
+        assert told["entries"] == ["GPU-n1-1 GPU-n1-0", "all", "n1/0"]
+        await world.change_node("n1", annotated(None))
+
+
+def annotated(cordoned: str | None) -> Object:
+    """The change of a node by which a user's own tool cordons its GPUs."""
+    return {"metadata": {"annotations": {"plimsoll.dev/cordoned-gpus": cordoned}}}
+
+
+async def wakes_on(world: World, name: str) -> tuple[str, ...]:
+    """What brings a waiting pod back, as `plimsoll explain` tells it."""
+    explained = await world.parts.doors.explainer.explain(world.namespace, name, PageAsked())
+    assert explained is not None
+    assert explained.waiting is not None
+    assert explained.waiting.queue is not None
+    return explained.waiting.queue.wakes_on
 
 
 async def test_a_user_without_the_role_cordons_nothing(
@@ -177,6 +202,10 @@ async def test_a_paused_cluster_places_no_pod_and_says_so(
         await world.until_refused("large", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
         await create_pod(apiserver, namespace, pod("small", 4))
         await world.until_refused("small", f"0/1 nodes are available: 1 {PAUSED} (new cards).")
+        assert (await wakes_on(world, "small"))[0].startswith(
+            "the pause ends (remove the annotation plimsoll.dev/"
+        )
+        assert len(await wakes_on(world, "small")) == 1
         [row] = await nodes_of(url)
         assert (row.closed, {gpu.free_bytes for gpu in row.gpus}) == (("paused",), {0})
         await apiserver.kubectl("annotate", "namespace", namespace, "plimsoll.dev/paused-")

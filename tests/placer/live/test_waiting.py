@@ -5,7 +5,15 @@ from placer.live.waiting import LONGEST_REASON, REASONS_SHOWN, SHOWN, WaitingSum
 from placer.scheduler.pods.index import PodIndex
 from placer.scheduler.queue.queue import Queue
 from plimsoll.ids import PodUid
-from plimsoll.kube.models import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
+from plimsoll.kube.models import (
+    Container,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
 from plimsoll.placer_api.live import WaitingPod, WaitingPods
 from tests.placer.live.world import Pods, decoded
 
@@ -42,7 +50,12 @@ def test_a_placer_that_refused_nothing_itself_reads_the_refusal_on_the_pod() -> 
     condition = PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
     waits = Pod(
         metadata=ObjectMeta(name="p", namespace="team", uid="u"),
-        spec=PodSpec(priority=3),
+        spec=PodSpec(
+            priority=3,
+            containers=[
+                Container("main", resources=ResourceRequirements(limits={"plimsoll.dev/gpu-memory": "8Gi"}))
+            ],
+        ),
         status=PodStatus(conditions=[condition]),
     )
     queue = Queue()
@@ -51,7 +64,8 @@ def test_a_placer_that_refused_nothing_itself_reads_the_refusal_on_the_pod() -> 
     index.put(waits)
     pods = KubePods(index, queue)
     [one] = pods.waiting()
-    assert (one.name, one.priority, one.reason) == ("p", 3, "0/3 nodes are available")
+    assert (one.name, one.priority, one.asks) == ("p", 3, "8Gi on 1 GPU")
+    assert one.reason == "0/3 nodes are available"
     [waiting] = queue
     waiting.refused_for = "0/4 nodes are available"
     [one] = pods.waiting()

@@ -53,9 +53,9 @@ async def test_a_pod_that_cannot_work_is_refused_with_a_reason(webhook: Scene) -
 async def test_the_placers_annotations_are_refused_from_everybody(webhook: Scene) -> None:
     """An administrator too is refused at creation, without any policy."""
     for given in (container(), container(limits={GPU: 1})):
-        for name in ("gpus.plimsoll.dev/main", "plimsoll.dev/decision"):
+        for name in ("gpus.plimsoll.dev/main", "plimsoll.dev/decision", "plimsoll.dev/resize-by"):
             refused = await webhook.create(pod(given, annotations={name: "x"}))
-            assert "is for the placer alone to write; recreate the pod without it" in refused["message"]
+            assert "tells of one that is; recreate the pod without it" in refused["message"]
 
 
 async def test_restricted_namespaces_take_the_pods(webhook: Scene) -> None:

@@ -96,6 +96,8 @@ def test_hami_percentages_become_the_annotation() -> None:
     two = pod({"nvidia.com/gpumem-percentage": 30}, {"nvidia.com/gpumem-percentage": 40})
     with pytest.raises(InputError, match=r"spec.containers\[c1\].*'40' differs from spec.containers\[c0\]"):
         ours(two)
+    with pytest.raises(InputError, match=r"spec.containers\[c1\].*'all memory' differs from"):
+        ours(pod({"nvidia.com/gpumem-percentage": 30}, {"nvidia.com/gpucores": 40}))
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,37 @@ def test_nothing_of_another_scheduler_is_left_over(left: dict[str, object]) -> N
     for given in (pod({"nvidia.com/gpumem": 1, **left}), pod({"nvidia.com/gpumem": 1}, left)):
         with pytest.raises(InputError, match=rf"resources\[{next(iter(left))}\].* is not translated"):
             ours(given)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spec": {"schedulerName": "volcano"}}, "spec.schedulerName: 'volcano' asks for a gang"),
+        (
+            {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}},
+            r"annotations\[scheduling.k8s.io/group-name\]: 'g' asks for a gang",
+        ),
+        (
+            {"spec": {"resourceClaims": [{"name": "c"}]}},
+            r"spec.resourceClaims: '1 claim\(s\)' is not handled",
+        ),
+    ],
+)
+def test_what_the_placer_would_lose_or_refuse_is_refused(change: Mapping[str, Json], message: str) -> None:
+    """A gang is never placed as if it were none, and a claim is named before the placer refuses it."""
+    given = pod({"nvidia.com/gpumem": 1})
+    for part, fields in change.items():
+        given[part] |= fields
+    with pytest.raises(InputError, match=message):
+        ours(given)
+
+
+def test_hami_variables_without_effect_are_named() -> None:
+    """What turned HAMi's library off turns nothing off here."""
+    given = pod({"nvidia.com/gpumem": 1})
+    given["spec"]["containers"][0]["env"] = [{"name": "CUDA_DISABLE_CONTROL", "value": "true"}]
+    [told] = [one for one in ours(given).changes if "CUDA_DISABLE_CONTROL" in one]
+    assert told == "spec.containers[c0].env[CUDA_DISABLE_CONTROL]: is HAMi's, stays, and has no effect"
 
 
 def test_hami_counts_gpus_in_each_container_of_its_pods() -> None:

@@ -233,6 +233,8 @@ CONTAINER = "{{name: a, resources: {{limits: {{{0}: 2}}}}}}"
         ("kind: A\nkind: B", r"^manifest line 2: 'kind: B' is no YAML \(the key 'kind' is given twice\)"),
         ('{"kind": "A", "kind": "B"}', r"^manifest line 1: .*the key 'kind' is given twice"),
         ("a: [", "^manifest line 1: .*is no YAML"),
+        ("hello", "^manifest: 'hello' is no object; give Kubernetes objects"),
+        ("kind: A\n---\n7", "^manifest: '7' is no object"),
         ("a: &a [*a]", "is nested too deeply"),
         (
             NEGATIVE,
@@ -253,7 +255,6 @@ def test_what_cannot_be_converted_is_refused(text: str, message: str) -> None:
     [
         "",
         "---\n",
-        "7",
         "[]",
         "a: {spec: {containers: []}}",
         "spec: {containers: [" + CONTAINER.format("nvidia.com/gpu") + "]}",
