@@ -56,7 +56,7 @@ TAINTS = [
                     "annotations": {"plimsoll.dev/cordoned-gpus": f"{UUID.upper()}, gpu{UUID[3:]},n1/0"}
                 }
             },
-            Standing(cordoned=frozenset((UUID, "n1/0"))),
+            Schedulability(cordoned=frozenset((UUID, "n1/0"))),
         ),
     ],
 )
