@@ -164,10 +164,6 @@ def _loader(library: Any, files: str, context: str | None) -> Any:  # noqa: ANN4
     loader = library.KubeConfigLoader(
         merger.config, active_context=context or next(named, None), config_base_path=None
     )
-    named_user = loader.current_context["context"].get("user")
-    if loader._user is None and named_user:  # noqa: SLF001 - as below
-        problem = f"is the user of the context {loader.current_context['name']}, and {files} has no such user"
-        raise InputError("kubeconfig", named_user, problem, "mend the context, or add the user")
     if loader._user is None:  # noqa: SLF001 - a context may name no user, and the library fails then
         loader._user = library.ConfigNode("user", {}, loader._cluster.path)  # noqa: SLF001 - likewise
     return loader
