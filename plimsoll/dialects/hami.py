@@ -25,7 +25,7 @@ PRIORITY: Final = "nvidia.com/priority"
 ASKED: Final = (MEMORY, PERCENT, CORES)
 SCHEDULER: Final = "hami-scheduler"
 VARIABLES: Final = ("CUDA_DISABLE_CONTROL", "GPU_CORE_UTILIZATION_POLICY")
-"""What a container's environment says to HAMi's library."""
+"""The environment variables that steer HAMi's library."""
 
 
 @dataclass(frozen=True, slots=True)

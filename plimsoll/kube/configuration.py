@@ -155,7 +155,7 @@ def _loader(library: Any, files: str, context: str | None) -> Any:  # noqa: ANN4
             fields = node.value.get(kind) or {}
             if isinstance(fields, dict):
                 node.value[kind] = kubeconfig_check.corrected(kind, fields, Path(node.path).absolute().parent)
-    contexts = [node.value["name"] for node in merger.config.value["contexts"]]
+    contexts = [str(node.value["name"]) for node in merger.config.value["contexts"]]
     if context is not None and context not in contexts:
         remedy = f"name one of {', '.join(contexts)}" if contexts else "leave --context out"
         raise InputError("--context", context, f"is no context of {files}", remedy)

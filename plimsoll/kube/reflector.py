@@ -137,9 +137,7 @@ class Reflector(Generic[T]):
     _opened_s: float | None = None  # when the open watch was opened, or -inf once it has delivered an event
     _current_s: float = -math.inf  # when a list or a live watch last showed the present state
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
-    _turn: asyncio.Timeout | None = (
-        None  # of the watch, or the pause after it; None while a list is under way
-    )
+    _turn: asyncio.Timeout | None = None  # of a watch or the pause after it; None during a list
     _readable: msgspec.json.Decoder[_Readable[T]] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -85,7 +85,7 @@ class Policy(ABC):
         """All but the node on which objections to this pod depend. Equal values mean equal objections."""
         return None
 
-    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002
+    def arrange(self, context: Context, demand: ContainerDemand, fitting: Sequence[Room]) -> Sequence[Room]:  # noqa: ARG002 - for overriding
         """The GPUs for a container, the best first; the first `demand.gpus` of them are taken.
 
         Args:

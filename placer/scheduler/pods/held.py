@@ -98,7 +98,7 @@ def _check(where: str, container: Container, volumes: Mapping[Any, Mapping[str, 
 
 
 def _mounts_of(container: Container, volumes: Mapping[Any, Mapping[str, Any]]) -> _Mounts:
-    """Of two mounts at one place, the later one: it hides the other."""
+    """The mounts by their place. The later of two mounts at one place hides the other, and counts."""
     mounts: dict[str, tuple[VolumeMount, Mapping[str, Any]]] = {}
     for one in container.volumeMounts or ():
         path = normal_path(one.mountPath)

@@ -27,7 +27,8 @@ def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_programs_come_out_the_same_under_any_gate(stage: Stage, seed: int) -> None:
     """Programs of threads, ordered streams, graphs, host functions and callbacks end with the right results.
 
-    What was told was executed; or the machine stopped a thread between a launch and the mark before or after it.
+    The library tells of no more time than the GPU worked, but for pauses in which the machine stopped a thread
+    between a launch and its marks.
     """
     dice = random.Random(seed)  # noqa: S311 - a dice, not a secret
     states = [GATE_OPEN, GATE_METERED, GATE_SHUT]

@@ -128,7 +128,7 @@ def annotated(cordoned: str | None) -> Object:
 
 
 async def wakes_on(world: World, name: str) -> tuple[str, ...]:
-    """What brings a waiting pod back, as `plimsoll explain` tells it."""
+    """The changes that bring a waiting pod back, as `plimsoll explain` tells them."""
     explained = await world.parts.doors.explainer.explain(world.namespace, name, PageAsked())
     assert explained is not None
     assert explained.waiting is not None

@@ -204,7 +204,7 @@ def test_what_the_placer_would_lose_or_refuse_is_refused(change: Mapping[str, Js
 
 
 def test_hami_variables_without_effect_are_named() -> None:
-    """What turned HAMi's library off turns nothing off here."""
+    """A variable that turned HAMi's library off has no effect here, and the changes say so."""
     given = pod({"nvidia.com/gpumem": 1})
     given["spec"]["containers"][0]["env"] = [{"name": "CUDA_DISABLE_CONTROL", "value": "true"}]
     [told] = [one for one in ours(given).changes if "CUDA_DISABLE_CONTROL" in one]
